@@ -1,0 +1,1 @@
+"""From (graph, hardware, plan) to traffic, footprint, registers and time."""

@@ -1,0 +1,208 @@
+"""What one simulation says: plain values and read-only arrays. Units are in the names.
+
+Definitions are COST-MODEL's; `commands` prints these as CONTRACT's JSON, `explorer` draws them. Nothing
+here computes anything that needs a kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graph.graph import OperatorGraph
+from ..hardware.accelerator import Accelerator
+from ..plan.plan import Plan, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class CostRequest:
+    """Everything a cost result is a pure function of. ``precision``: "" or a short name for all floats."""
+
+    graph: OperatorGraph
+    accelerator: Accelerator
+    plan: Plan
+    precision: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes of one tensor between two levels within one group. ``outer`` and ``inner`` are memory names."""
+
+    tensor: int
+    outer: str
+    inner: str
+    read_bytes: int
+    write_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LevelMapping:
+    """The mapping that was used at one level. ``chosen`` parts were not set by the user.
+
+    ``trips``: ceil(extent / tile) per dim of the loop order.
+    """
+
+    memory: str
+    tile: Sizes
+    loop_order: tuple[str, ...]
+    retain: Sizes
+    trips: Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterUse:
+    """Registers of one group: live against limit (registers per thread, or bytes at the array)."""
+
+    live: int
+    limit: int
+    unit: str  # "registers per thread" or "bytes"
+    spilled_bytes: int  # written and read back over the whole group
+    spill_to: str  # memory name, "" where nothing spills
+    occupancy: float  # threads resident / threads_max; 1.0 on accumulator machines
+    limited_by: str  # "registers", "scratchpad", "threads", "blocks", "" where not limiting
+    relief: str  # what would relieve it, "" where nothing is needed
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """Why a group does not fit, and what would make it fit."""
+
+    memory: str
+    demand_bytes: int
+    capacity_bytes: int
+    levers: tuple[str, ...]
+
+
+# Kinds of a profile phase, by their code in `Profile.phases`.
+PHASE_KINDS: tuple[str, ...] = ("launch", "first", "cold", "steady", "last")
+PHASE_DTYPE = np.dtype(
+    [("kind", "i4"), ("base_ns", "i8"), ("bytes", "i8"), ("spill", "i8"), ("refetch", "i8")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """The resource whose 10 % relief shortens the latency most, and by what part of the latency.
+
+    ``name`` is a class of COST-MODEL 7 ("matrix compute", "DRAM bandwidth", ...), a set joined with " + "
+    ("balanced: ..."), or "infeasible".
+    """
+
+    name: str
+    gain_of_10_percent: float
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResult:
+    """One fusion group on the machine.
+
+    Attributes
+    ----------
+    dims : group dims and extents, first operator's letters first.
+    dim_of : per operator (in the order of ``operators``) the group dim of each of its dims.
+    traffic : every tensor that crosses a pair of levels.
+    footprint_bytes : (memory, bytes) at the schedule's peak.
+    latency_s : from the group's start to its end, launch excluded.
+    start_s : when it starts, after its launch.
+    utilisation : ideal cycles / cycles of the matrix unit (1.0 where it has no matrix work).
+    phases : structured array `PHASE_DTYPE`; sums equal latency + launch and DRAM bytes exactly in ns, bytes.
+    chosen : names of the parts that the tool chose ("buffer.tile", "tree", "stages" ...).
+    """
+
+    operators: tuple[int, ...]
+    dims: Sizes
+    dim_of: tuple[tuple[str, ...], ...]
+    levels: tuple[LevelMapping, ...]
+    tree: str
+    elements: tuple[str, ...]
+    parallel: Sizes
+    stages: int
+    threads: int
+    traffic: tuple[Traffic, ...]
+    footprint_bytes: tuple[tuple[str, int], ...]
+    macs: int
+    recomputed_macs: int
+    vector_ops: int
+    compute_s: float
+    dram_s: float
+    latency_s: float
+    start_s: float
+    launches: int
+    cycles: float
+    ideal_cycles: float
+    utilisation: float
+    waves: int
+    registers: RegisterUse
+    compulsory_bytes: int
+    lower_bound_bytes: int
+    bound_source: str
+    operator_bytes: int
+    energy_j: float
+    code_bytes: int
+    complexity: float
+    phases: NDArray[np.void]
+    chosen: tuple[str, ...]
+    bottleneck: Bottleneck
+    infeasible: Infeasible | None
+    warnings: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the group fits the machine."""
+        return self.infeasible is None
+
+    def dram_bytes(self, dram: str) -> tuple[int, int]:
+        """Bytes read from and written to the level named `dram`."""
+        rows = [row for row in self.traffic if row.outer == dram]
+        return sum(row.read_bytes for row in rows), sum(row.write_bytes for row in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the groups, and the two primary metrics. Field names are CONTRACT's `totals`."""
+
+    latency_s: float
+    launches: int
+    launch_s: float
+    compute_s: float
+    dram_s: float
+    dram_read_bytes: int
+    dram_write_bytes: int
+    operator_bytes: int
+    onchip_reuse_ratio: float
+    reuse_factor: float
+    intermediate_onchip_share: float
+    launch_overhead_reduction: float
+    compulsory_dram_bytes: int
+    lower_bound_dram_bytes: int
+    spill_bytes: int
+    peak_footprint_bytes: int
+    macs: int
+    recomputed_macs: int
+    vector_ops: int
+    energy_j: float
+    code_bytes: int
+    complexity: float
+    feasible: bool
+    bottleneck: str
+    bottleneck_gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostResult:
+    """The whole graph under one plan, and the unfused plan beside it.
+
+    ``seconds`` is how long the computation took; ``evaluated`` how many groups were not in the cache.
+    """
+
+    request: CostRequest
+    groups: tuple[GroupResult, ...]
+    totals: Totals
+    baseline: Totals
+    warnings: tuple[tuple[str, str, str], ...]
+    seconds: float
+    evaluated: int

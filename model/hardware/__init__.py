@@ -1,0 +1,1 @@
+"""The machine: memory levels, units, launch; loader of the TOML files."""

@@ -1,0 +1,103 @@
+"""A plan: a partition of the operators into fusion groups, and what the user set for each group.
+
+Immutable values, no behaviour beyond look-ups. Edits are in `edits.py`, legality in `legality.py`, text
+notation in `notation.py`, the JSON file in `file.py`. Knows the graph's operator indices and nothing of
+machines: level names are plain text.
+
+A *knob* is what the user set. Everything left at its empty value is chosen by the cost room, is used,
+and comes back in the result marked ``chosen``; it is never written into the plan value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+Sizes = tuple[tuple[str, int], ...]  # sorted by the order in which they were written; (dim, number)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelTile:
+    """What the user set for one memory level of one group. Empty parts are chosen by the tool.
+
+    Attributes
+    ----------
+    memory : the level's name in the machine file; "registers" for the register tile.
+    tile : (dim, extent of the tile) in elements.
+    loop_order : dims of the loops over these tiles, outermost first.
+    retain : (tensor name, loop depth at which its tile stays).
+    """
+
+    memory: str
+    tile: Sizes = ()
+    loop_order: tuple[str, ...] = ()
+    retain: Sizes = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FusionGroup:
+    """Operators that run as one launch, with the knobs that the user set for them.
+
+    Attributes
+    ----------
+    operators : indices in the graph, ascending (file order), at least one.
+    elements : order of the element loops, outermost first; empty: chosen.
+    tree : loop tree as text, e.g. ``m { n { MatMul_0(k), Relu_1 } }``; empty: chosen.
+    parallel : (dim, cores over it); empty: chosen.
+    stages : 1 single, 2 double buffering, more a deeper pipeline; 0: chosen.
+    threads : threads per block on a simt machine; 0: chosen.
+    precision : short name (bf16, int8 ...); empty: the file's.
+    recompute : names of tensors that are computed again instead of kept.
+    """
+
+    operators: tuple[int, ...]
+    levels: tuple[LevelTile, ...] = ()
+    elements: tuple[str, ...] = ()
+    tree: str = ""
+    parallel: Sizes = ()
+    split_reduction: Sizes = ()
+    stages: int = 0
+    threads: int = 0
+    precision: str = ""
+    sparsity: str = ""
+    halo: str = ""
+    recompute: tuple[str, ...] = ()
+    pinned: tuple[str, ...] = ()
+
+    def level(self, memory: str) -> LevelTile:
+        """What the user set for `memory`; an empty `LevelTile` where nothing."""
+        for level in self.levels:
+            if level.memory == memory:
+                return level
+        return LevelTile(memory)
+
+    @property
+    def has_knobs(self) -> bool:
+        """Whether anything but the membership was set."""
+        return self != FusionGroup(self.operators)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A partition of the graph's operators.
+
+    Invariants: every operator is in exactly one group; groups are sorted by their first operator; operators
+    within a group ascend. `Plan.of` establishes them. Legality (acyclic quotient, connected, no barrier) is
+    checked by `legality.check`, and every public edit returns only legal plans.
+    """
+
+    groups: tuple[FusionGroup, ...]
+
+    @staticmethod
+    def of(groups: list[FusionGroup] | tuple[FusionGroup, ...]) -> Plan:
+        """A plan from groups in any order."""
+        return Plan(tuple(sorted(groups, key=lambda group: group.operators[0])))
+
+    @cached_property
+    def group_of(self) -> tuple[int, ...]:
+        """Per operator the index of its group."""
+        out = [0] * sum(len(group.operators) for group in self.groups)
+        for index, group in enumerate(self.groups):
+            for operator in group.operators:
+                out[operator] = index
+        return tuple(out)

@@ -1,0 +1,1 @@
+"""From a plan's demand profile to queueing, placement and the tail."""
