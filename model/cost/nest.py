@@ -1,0 +1,113 @@
+"""One fusion group under one mapping, as plain numbers: what the kernels evaluate and the walker walks.
+
+`unify.py` and `tree.py` make it from the graph and the plan; `layout.py` packs it into arrays. It knows
+neither names nor machines. The laws are in docs/loop-tree.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleAxis:
+    """Element ``coefficient * index(dim) + offset``, read only inside ``0 <= element < extent``."""
+
+    dim: int
+    coefficient: int = 1
+    offset: int = 0
+    extent: int = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """Element ``p * stride + r * dilation + offset``, read only inside ``0 <= element < extent``."""
+
+    p: int
+    r: int
+    stride: int
+    dilation: int
+    offset: int
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndirectAxis:
+    """Addressed by value over ``dims``: ``min(tile of dims[0], distinct)`` in a tile, ``distinct`` in all."""
+
+    dims: tuple[int, ...]
+    distinct: int
+
+
+NestAxis = SimpleAxis | WindowAxis | IndirectAxis
+
+
+@dataclass(frozen=True, slots=True)
+class NestAccess:
+    """One operand. ``depth[level]``: loops of the operator's path outside its tile (0 buffer, 1 registers).
+
+    ``fixed``: exactly so many elements are moved once whatever the tiles are (an operand whose index map
+    is not expressible); -1 for the normal case. Such an operand is streamed: it takes no room.
+    """
+
+    tensor: int
+    axes: tuple[NestAxis, ...]
+    depth: tuple[int, ...]
+    fixed: int = -1
+
+
+# Where a tensor lives while the group runs.
+OUTER, BUFFER, REGISTERS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class NestTensor:
+    """``home``: OUTER for what only crosses to the outer level; BUFFER or REGISTERS for intermediates.
+
+    ``written_outside``: an intermediate that someone outside also reads, or a graph output: one write more.
+    ``elements``: size of the tensor as its writer addresses it (for that one write).
+    """
+
+    bits: int
+    partial_bits: int
+    home: int = OUTER
+    written_outside: bool = False
+    elements: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NestOperator:
+    """An operator at its leaf.
+
+    ``leaf``: index of its innermost loop, -1 for none. ``tree_depth``: how many loops of its path belong to
+    the tree text (the rest is private). ``statistics``: elements of running statistics per element of the
+    output's non-reduced dims (0 without an online consumer). ``rescale``: (dim, ...) of the online loops that
+    this operator's accumulator is rescaled over.
+    """
+
+    leaf: int
+    tree_depth: int
+    dims: tuple[int, ...]
+    reductions: tuple[int, ...]
+    contraction: bool
+    pointwise: bool
+    reads: tuple[NestAccess, ...]
+    writes: tuple[NestAccess, ...]
+    statistics: int = 0
+    rescale: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The whole group.
+
+    ``loops``: (dim, step, parent) in preorder, parent -1 at the root; private loops included, so that every
+    operator's path is the chain of parents of its leaf. Children of a node, loops and operators alike, run in
+    the order of the first operator below them. ``stages``: copies of a streamed external tile.
+    """
+
+    extents: tuple[int, ...]
+    loops: tuple[tuple[int, int, int], ...]
+    operators: tuple[NestOperator, ...]
+    tensors: tuple[NestTensor, ...]
+    stages: int = 1
