@@ -1,0 +1,98 @@
+"""The command ``tilewright``: argparse first, Qt only where a window is asked for.
+
+Commands live in `model/commands`, one file each; a file there with ``configure`` and ``run`` is a command by
+itself. ``tilewright [FILE]`` opens the window. Exit codes (CONTRACT): 0 done; 1 done and the answer is no;
+2 wrong usage or unusable input, one line that says what, where and what to do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+import model
+import model.commands
+from model.errors import TilewrightError
+
+PROGRAM = "tilewright"
+
+
+def command_names() -> tuple[str, ...]:
+    """Every file in `model/commands` and the window's own commands, by their command-line names."""
+    found = [module.name.replace("_", "-") for module in pkgutil.iter_modules(model.commands.__path__)]
+    return (*sorted(found), "bench-ui")
+
+
+def _module(name: str):
+    where = "explorer.bench_ui" if name == "bench-ui" else f"model.commands.{name.replace('-', '_')}"
+    return importlib.import_module(where)
+
+
+def _overview() -> str:
+    lines = [f"usage: {PROGRAM} [FILE]                open the explorer (a model, a plan, or the start page)"]
+    for name in command_names():
+        doc = (_module(name).__doc__ or "").strip().splitlines()[0]
+        lines.append(f"       {PROGRAM} {name:<12} … {doc}")
+    lines.append(f"       {PROGRAM} --version")
+    lines.append(
+        f"\n`{PROGRAM} COMMAND --help` explains one command. {PROGRAM} [FILE] --picture OUT.png draws"
+    )
+    lines.append("the window into a file and ends (made by itself where there is no display).")
+    return "\n".join(lines)
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line on wrong usage, exit 2."""
+
+    def error(self, message: str):
+        self.exit(2, f"{self.prog}: {message}. Try `{self.prog} --help`.\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(encoding="utf-8", errors="replace")
+    if words and words[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return 0
+    if words and words[0] == "--version":
+        print(f"{PROGRAM} {model.__version__}")
+        return 0
+    name = words[0] if words and words[0] in command_names() and not os.path.exists(words[0]) else ""
+    try:
+        if name:
+            module = _module(name)
+            doc = (module.__doc__ or "").strip()
+            parser = _Parser(prog=f"{PROGRAM} {name}", description=doc)
+            module.configure(parser)
+            return module.run(parser.parse_args(words[1:]))
+        parser = _Parser(prog=PROGRAM, description="Open the explorer.", epilog=f"Commands: {PROGRAM} --help")
+        parser.add_argument("file", nargs="?", help="an .onnx file, a saved plan, or the name of a sample")
+        parser.add_argument("--hardware", default=None, help="name or file of the machine")
+        parser.add_argument("--workload", default=None, help="name or file of the workload")
+        parser.add_argument("--bind", default="", help="symbolic dims, e.g. batch=8,seq=512")
+        parser.add_argument("--picture", default=None, metavar="OUT.png", help="draw the window and end")
+        chosen = parser.parse_args(words)
+        from .app import open_window
+
+        return open_window(chosen)
+    except TilewrightError as error:
+        print(f"{PROGRAM}: {error.sentence()}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader (head, less) went away: not our fault and nothing to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"{PROGRAM}: stopped.", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

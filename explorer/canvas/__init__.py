@@ -1,0 +1,1 @@
+"""The graph canvas: layout, batch drawing, hit test, gestures."""
