@@ -41,7 +41,7 @@ def _overview() -> str:
     lines.append(
         f"\n`{PROGRAM} COMMAND --help` explains one command. {PROGRAM} [FILE] --picture OUT.png draws"
     )
-    lines.append("the window into a file and ends (made by itself where there is no display).")
+    lines.append("draws the window into a file and ends (it does so by itself where there is no display).")
     return "\n".join(lines)
 
 

@@ -33,7 +33,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 # Files that hold kernels, those that the first picture needs first.
 KERNEL_MODULES: tuple[str, ...] = (
-    "explorer.canvas.layout_kernels",
+    "model.graph.layering",
     "model.plan.bitsets",
     "model.cost.traffic",
     "model.cost.registers",
