@@ -1,0 +1,19 @@
+"""Fixtures for every test: the reference files beside the checkout, and an offscreen Qt."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of reference files beside the checkout; the test is skipped where it is absent."""
+    path = Path(__file__).resolve().parents[1].parent / "shared"
+    if not (path / "oracles").is_dir():
+        pytest.skip("the reference folder `shared` is not beside this checkout")
+    return path
