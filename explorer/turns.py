@@ -1,9 +1,9 @@
 """How long a click would have to wait, and what the GUI thread was doing when that was too long.
 
-Event dispatchers differ in when they say that they block (GLib dispatches inside its wait), so the turn is not
-read from their signals. A watching thread knocks every 10 ms by a queued signal and sees how long the answer
-takes: that delay is the rest of the turn that was running. Once it passes the limit, the watcher notes the GUI
-thread's stack, because afterwards it is too late to ask.
+Event dispatchers differ in when they say that they block (GLib dispatches inside its wait), so the turn is
+not read from their signals. A watching thread knocks every 10 ms by a queued signal and sees how long the
+answer takes: that delay is the rest of the turn that was running. Once it passes the limit, the watcher notes
+the GUI thread's stack, because afterwards it is too late to ask.
 """
 
 from __future__ import annotations

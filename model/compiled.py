@@ -113,7 +113,7 @@ def kernel(*signatures: str) -> Callable[[_F], _F]:
     from numba import njit
 
     def declare(function: _F) -> _F:
-        compiled = njit(list(signatures), nogil=True, cache=FOLDER is not None)(function)
+        compiled: Any = njit(list(signatures), nogil=True, cache=FOLDER is not None)(function)
         _declared.append((f"{function.__module__}.{function.__name__}", compiled))
         if _progress is not None:
             _progress(f"{function.__module__}.{function.__name__}")
