@@ -1,0 +1,322 @@
+"""Machine files: TOML as CONTRACT writes it, to an `Accelerator`.
+
+Knows the file format and what this version can compute with; knows nothing of graphs and plans. What is
+read but not counted yet, and what a file leaves out, goes into ``Accelerator.warnings``: results say it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from ..errors import FileError
+from ..graph.dtypes import BITS, PRECISIONS
+from ..packaged import folder, named_file
+from ..schema import Count, Name, NonNegative, Positive, Share, Strict, read_bytes, read_toml
+from .accelerator import (
+    Accelerator,
+    Energy,
+    Launch,
+    MatrixUnit,
+    MemoryLevel,
+    Partition,
+    Registers,
+    Thermal,
+    Topology,
+    VectorUnit,
+)
+
+Dataflow = Literal["output-stationary", "weight-stationary", "input-stationary"]
+
+
+def _known_precisions(table: dict[str, float]) -> dict[str, float]:
+    """Refuse names that no ``--precision`` has: their figures would never be used."""
+    unknown = [name for name in table if name not in PRECISIONS]
+    if unknown:
+        raise ValueError(f"unknown precision {', '.join(unknown)}; known are {', '.join(PRECISIONS)}")
+    return table
+
+
+class _Launch(Strict):
+    issue_s: NonNegative = 0.0
+    gap_s: NonNegative = 0.0
+    instruction_memory_bytes: Count | None = None
+
+
+class _Partition(Strict):
+    slots: Count
+    cores_per_slot: Count
+
+
+class _Systolic(Strict):
+    kind: Literal["systolic"]
+    rows: Count
+    columns: Count
+    dataflow: Dataflow = "output-stationary"
+    macs_per_cycle: Annotated[dict[str, Positive], Field(min_length=1)]
+    overlap_folds: bool = False
+    conv: Literal["channels", "im2col"] = "channels"
+
+    _precisions = field_validator("macs_per_cycle")(_known_precisions)
+
+
+class _TensorCore(Strict):
+    kind: Literal["tensor-core"]
+    mma: Annotated[list[Count], Field(min_length=3, max_length=3)]
+    macs_per_cycle: Annotated[dict[str, Positive], Field(min_length=1)]
+    conv: Literal["channels", "im2col"] = "channels"
+
+    _precisions = field_validator("macs_per_cycle")(_known_precisions)
+
+
+class _VectorUnit(Strict):
+    lanes: Count
+    cycles: dict[str, NonNegative] = {}
+
+
+class _Accumulators(Strict):
+    model: Literal["accumulator"]
+    capacity_bytes: Count
+
+
+class _Simt(Strict):
+    model: Literal["simt"]
+    per_core: Count
+    per_thread_max: Count
+    allocation_unit: Count
+    warp: Count
+    threads_max: Count
+    blocks_max: Count
+
+
+class _Memory(Strict):
+    name: Name
+    scope: Literal["device", "core"]
+    kind: Literal["scratchpad", "cache"] = "scratchpad"
+    capacity_bytes: Count
+    bandwidth_bytes_per_s: Positive | None = None
+    latency_s: NonNegative = 0.0
+    bandwidth_per_core_bytes_per_s: Positive | None = None
+    efficiency_loss: Share = 0.0
+    energy_j_per_byte: NonNegative = 0.0
+    double_buffer: bool = True
+    access_bytes: Count = 1
+
+
+class _Topology(Strict):
+    kind: Literal["mesh", "ring", "bus", "crossbar"]
+    columns: Count = 1
+    off_home_factor_per_hop: NonNegative = 0.0
+
+
+class _Energy(Strict):
+    mac_j: dict[str, NonNegative] = {}
+    launch_j: NonNegative = 0.0
+    static_w: NonNegative = 0.0
+
+    _precisions = field_validator("mac_j")(_known_precisions)
+
+
+class _Thermal(Strict):
+    tdp_w: Positive
+    ambient_c: float
+    die_k_per_w: Positive
+    die_s: Positive
+    sink_k_per_w: Positive
+    sink_s: Positive
+    throttle_c: float
+    resume_c: float
+    throttled_clock_ratio: Annotated[float, Field(gt=0, le=1)]
+    power_cap_w: Positive | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if not self.ambient_c < self.resume_c < self.throttle_c:
+            raise ValueError("needs ambient_c < resume_c < throttle_c")
+        return self
+
+
+class _Hardware(Strict):
+    format: Literal[1]
+    name: Name
+    source: Name = "assumed"
+    clock_hz: Positive
+    cores: Count
+    launch: _Launch = _Launch()
+    partition: _Partition | None = None
+    matrix_unit: Annotated[_Systolic | _TensorCore, Field(discriminator="kind")] | None = None
+    vector_unit: _VectorUnit | None = None
+    registers: Annotated[_Accumulators | _Simt, Field(discriminator="model")] | None = None
+    memory: Annotated[list[_Memory], Field(min_length=1)]
+    topology: _Topology | None = None
+    energy: _Energy = _Energy()
+    thermal: _Thermal | None = None
+    partial_sum_precision: Name | None = None
+    online_statistics: bool = True
+
+    @field_validator("partial_sum_precision")
+    @classmethod
+    def _is_a_precision(cls, name: str | None) -> str | None:
+        if name is not None and not _bits(name):
+            raise ValueError(f"unknown precision {name!r}; try {', '.join(PRECISIONS)}, int16 or int32")
+        return name
+
+    @field_validator("memory")
+    @classmethod
+    def _levels(cls, memory: list[_Memory]) -> list[_Memory]:
+        names = [level.name for level in memory]
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        if doubled:
+            raise ValueError(f"two levels are called {doubled[0]!r}; plans name levels, so names are unique")
+        if "registers" in names:
+            raise ValueError("a level may not be called 'registers': plans use that name for the registers")
+        if memory[0].scope != "device" or memory[0].kind != "scratchpad":
+            raise ValueError("the first level is the outermost one: scope = 'device' and no cache")
+        if not any(level.kind == "scratchpad" for level in memory[1:]):
+            what = "only caches are on chip" if len(memory) > 1 else "there is no on-chip level"
+            raise ValueError(
+                f"{what}; this version needs one explicit on-chip level (kind = 'scratchpad') to cut tiles for"
+            )
+        return memory
+
+    @model_validator(mode="after")
+    def _slots_fit(self) -> Self:
+        cut = self.partition
+        if cut is not None and cut.slots * cut.cores_per_slot > self.cores:
+            raise ValueError(
+                f"partition: {cut.slots} slots of {cut.cores_per_slot} cores need "
+                f"{cut.slots * cut.cores_per_slot} cores, the machine has {self.cores}"
+            )
+        return self
+
+
+def _bits(precision: str) -> int:
+    """Bits of a precision given by its short name or as an element type; 0 where there is none."""
+    return BITS.get(PRECISIONS.get(precision, precision), 0)
+
+
+def packaged_hardware() -> tuple[str, ...]:
+    """Names of the machines that ship with the program, sorted."""
+    return tuple(sorted(path.stem for path in (folder("assets") / "hardware").glob("*.toml")))
+
+
+def hardware_path(source: str | Path) -> Path:
+    """The file that `source` means: a file of that name, else the packaged machine of that name.
+
+    Raises
+    ------
+    FileError : neither; the message lists the packaged machines.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    found = named_file(str(source), "assets/hardware", ".toml")
+    if found is not None:
+        return found
+    names = packaged_hardware()
+    close = difflib.get_close_matches(str(source), names, 1)
+    raise FileError(
+        f"no such machine file, and no packaged machine of that name ({', '.join(names)})",
+        where=str(source),
+        lever=f"Did you mean {close[0]}?" if close else "Give a .toml file or one of these names.",
+    )
+
+
+def load_hardware(source: str | Path) -> Accelerator:
+    """Read a machine from a TOML file or by the name of a packaged one.
+
+    Parameters
+    ----------
+    source : path of a file; a name that no file bears is looked up among the packaged machines.
+
+    Raises
+    ------
+    FileError : no such machine, or a file with faults: all of them at once, each with its path.
+    """
+    path = hardware_path(source)
+    content = read_bytes(path)
+    return _accelerator(read_toml(content, _Hardware, str(source)), _digest(content))
+
+
+def _digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def _accelerator(file: _Hardware, digest: str) -> Accelerator:
+    """The schema's values as the model's; an absent partition is one slot of all cores."""
+    cut = file.partition
+    return Accelerator(
+        name=file.name,
+        source=file.source,
+        digest=digest,
+        clock_hz=file.clock_hz,
+        cores=file.cores,
+        memory=tuple(MemoryLevel(**level.model_dump()) for level in file.memory),
+        launch=Launch(**file.launch.model_dump()),
+        partition=Partition(cut.slots, cut.cores_per_slot) if cut else Partition(1, file.cores),
+        matrix_unit=_matrix_unit(file.matrix_unit),
+        vector_unit=(
+            VectorUnit(file.vector_unit.lanes, tuple(file.vector_unit.cycles.items()))
+            if file.vector_unit
+            else None
+        ),
+        registers=Registers(**file.registers.model_dump()) if file.registers else None,
+        topology=Topology(**file.topology.model_dump()) if file.topology else None,
+        energy=Energy(tuple(file.energy.mac_j.items()), file.energy.launch_j, file.energy.static_w),
+        thermal=Thermal(**file.thermal.model_dump()) if file.thermal else None,
+        partial_sum_bits=_bits(file.partial_sum_precision) if file.partial_sum_precision else None,
+        online_statistics=file.online_statistics,
+        warnings=_warnings(file),
+    )
+
+
+def _matrix_unit(unit: _Systolic | _TensorCore | None) -> MatrixUnit | None:
+    if unit is None:
+        return None
+    rates = tuple(unit.macs_per_cycle.items())
+    if isinstance(unit, _TensorCore):
+        m, n, k = unit.mma
+        return MatrixUnit(unit.kind, rates, mma=(m, n, k), conv=unit.conv)
+    return MatrixUnit(
+        unit.kind,
+        rates,
+        rows=unit.rows,
+        columns=unit.columns,
+        dataflow=unit.dataflow,
+        overlap_folds=unit.overlap_folds,
+        conv=unit.conv,
+    )
+
+
+def _warnings(file: _Hardware) -> tuple[tuple[str, str, str], ...]:
+    """Levels that this version leaves out of its sums, and parts that the file leaves out."""
+    said: list[tuple[str, str, str]] = []
+    buffer = next(level for level in file.memory[1:] if level.kind == "scratchpad")
+    for index, level in enumerate(file.memory):
+        if index == 0 or level is buffer:
+            continue
+        kind = "cache" if level.kind == "cache" else "level"
+        said.append(
+            (
+                f"{file.name}: memory[{index}] {level.name}",
+                f"this {kind} of {level.capacity_bytes:,} bytes is read, not in the sums yet: traffic is "
+                f"counted between {file.memory[0].name} and {buffer.name}",
+                "Compare plans with each other rather than with measured bytes.",
+            )
+        )
+    absent = (
+        (file.matrix_unit, "matrix_unit", "matrix products take no compute time"),
+        (file.vector_unit, "vector_unit", "pointwise work takes no compute time"),
+        (file.registers, "registers", "register tiles and spills are not limiting"),
+        (file.memory[0].bandwidth_bytes_per_s, "memory[0].bandwidth_bytes_per_s", "DRAM takes no time"),
+    )
+    for part, key, consequence in absent:
+        if part is None:
+            said.append(
+                (f"{file.name}: {key}", f"absent, so {consequence}", f"Add {key} to the machine file.")
+            )
+    return tuple(said)

@@ -1,0 +1,165 @@
+"""Text files that people write: read, checked against a pydantic schema, every fault at once with its path.
+
+The edge of the model: what passes here is turned into frozen dataclasses by the room that owns the schema.
+Knows TOML and pydantic, and nothing of what the files mean. Schemas are strict: no text is taken for a
+number, no truth value for a number, and an unknown key is a fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from .errors import FileError
+
+_LARGEST_FILE_BYTES = 1 << 20
+_MOST_FAULTS = 20
+
+
+class Strict(BaseModel):
+    """Base of every schema: strict types, no unknown keys, finite numbers, immutable."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+def _whole(value: Any) -> Any:
+    """``8.0e9`` is the whole number 8,000,000,000; anything else is left for pydantic to judge."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Int = Annotated[int, BeforeValidator(_whole)]
+Count = Annotated[_Int, Field(gt=0, le=2**53)]
+"""A whole number of at least 1; a float with a whole value is one."""
+Index = Annotated[_Int, Field(ge=0, le=2**53)]
+"""A whole number of at least 0."""
+Nanoseconds = Annotated[_Int, Field(ge=0, le=2**62)]
+"""A whole number of nanoseconds, at least 0; 2**62 ns are 146 years."""
+Positive = Annotated[float, Field(gt=0)]
+"""A finite number above 0."""
+NonNegative = Annotated[float, Field(ge=0)]
+"""A finite number of at least 0."""
+Share = Annotated[float, Field(ge=0, lt=1)]
+"""A finite number in [0, 1)."""
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+"""Text that is not empty."""
+
+_Schema = TypeVar("_Schema", bound=BaseModel)
+
+
+def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
+    """The bytes of a file of at most `limit` bytes.
+
+    Raises
+    ------
+    FileError : it is missing, a folder, not readable, or larger.
+    """
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(limit + 1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise FileError(f"cannot be read: {reason}", where=str(path)) from error
+    if len(content) > limit:
+        raise FileError(
+            f"is larger than {limit:,} bytes, the most that such a file may have", where=str(path)
+        )
+    return content
+
+
+def read_toml(content: bytes, schema: type[_Schema], where: str) -> _Schema:
+    """Parse TOML and check it against `schema`.
+
+    Raises
+    ------
+    FileError : not UTF-8, not TOML, or not the schema; the message holds every fault with its path.
+    """
+    try:
+        table = tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
+        ) from error
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FileError(f"is not valid TOML: {reason}", where=where) from error
+    return check(table, schema, where)
+
+
+def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schema:
+    """Check a parsed document against `schema`; FileError with every fault and its path."""
+    try:
+        return schema.model_validate(table)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=True)
+        raise FileError(
+            "; ".join(_fault(fault, table) for fault in faults[:_MOST_FAULTS])
+            + (f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""),
+            where=where,
+            lever=_lever(faults, schema),
+        ) from None
+
+
+def _fault(fault: Any, table: Mapping[str, Any]) -> str:
+    """One fault as ``memory[1].scope: should be 'device' or 'core', not 'chip'``."""
+    path = _path(fault["loc"], table)
+    kind, message = fault["type"], fault["msg"]
+    if kind == "extra_forbidden":
+        text = "unknown key"
+    elif kind == "missing":
+        text = "is missing"
+    elif kind == "value_error":
+        text = message.removeprefix("Value error, ")
+    else:
+        text = message.replace("Input should be", "should be")
+        text = text[:1].lower() + text[1:]
+        if not isinstance(fault["input"], dict | list):
+            text += f", not {fault['input']!r}"[:80]
+    return f"{path}: {text}" if path else text
+
+
+def _path(location: tuple[int | str, ...], table: Any) -> str:
+    """``memory[1].scope`` from pydantic's location, without the tags of its unions."""
+    text, here = "", table
+    for position, part in enumerate(location):
+        if part == "[key]":
+            continue
+        last = position == len(location) - 1
+        if isinstance(part, int):
+            text += f"[{part}]"
+            here = here[part] if isinstance(here, list) and part < len(here) else None
+        elif last or (isinstance(here, dict) and part in here):
+            text += f".{part}" if text else part
+            here = here.get(part) if isinstance(here, dict) else None
+    return text
+
+
+def _keys(schema: type[BaseModel]) -> set[str]:
+    """Every key that the schema and the schemas inside it know."""
+    names: set[str] = set()
+
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            names.update(node.get("properties", {}))
+            for child in node.values():
+                walk(child)
+        elif isinstance(node, list):
+            for child in node:
+                walk(child)
+
+    walk(schema.model_json_schema())
+    return names
+
+
+def _lever(faults: Any, schema: type[BaseModel]) -> str:
+    """For unknown keys: the known ones that look like them."""
+    unknown = [str(fault["loc"][-1]) for fault in faults if fault["type"] == "extra_forbidden"]
+    if not unknown:
+        return ""
+    known = _keys(schema)
+    meant = [close[0] for key in unknown if (close := difflib.get_close_matches(key, known, 1, 0.7))]
+    return f"Did you mean {', '.join(meant)}?" if meant else "Remove unknown keys."
