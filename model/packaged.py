@@ -28,3 +28,9 @@ def named_file(name: str, where: str, suffix: str) -> Path | None:
         if candidate.suffix == suffix and candidate.is_file():
             return candidate
     return None
+
+
+def headline(path: Path) -> str:
+    """The first line of a text file that ships with the program: a comment that says what the file is."""
+    with path.open(encoding="utf-8") as stream:
+        return stream.readline().strip().lstrip("# ")

@@ -112,6 +112,12 @@ def _fault(fault: Any, table: Mapping[str, Any]) -> str:
         text = "unknown key"
     elif kind == "missing":
         text = "is missing"
+    elif kind == "string_too_short":
+        text = "is empty"
+    elif kind.startswith("union_tag"):
+        path += "." + str(fault["ctx"]["discriminator"]).strip("'")
+        missing = kind == "union_tag_not_found"
+        text = "is missing" if missing else f"should be {fault['ctx']['expected_tags'].replace(', ', ' or ')}"
     elif kind == "value_error":
         text = message.removeprefix("Value error, ")
     else:

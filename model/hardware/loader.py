@@ -75,7 +75,7 @@ class _TensorCore(Strict):
 
 class _VectorUnit(Strict):
     lanes: Count
-    cycles: dict[str, NonNegative] = {}
+    cycles: dict[str, NonNegative] = Field(default_factory=dict)
 
 
 class _Accumulators(Strict):
@@ -114,7 +114,7 @@ class _Topology(Strict):
 
 
 class _Energy(Strict):
-    mac_j: dict[str, NonNegative] = {}
+    mac_j: dict[str, NonNegative] = Field(default_factory=dict)
     launch_j: NonNegative = 0.0
     static_w: NonNegative = 0.0
 
@@ -179,7 +179,7 @@ class _Hardware(Strict):
         if not any(level.kind == "scratchpad" for level in memory[1:]):
             what = "only caches are on chip" if len(memory) > 1 else "there is no on-chip level"
             raise ValueError(
-                f"{what}; this version needs one explicit on-chip level (kind = 'scratchpad') to cut tiles for"
+                f"{what}; this version cuts tiles for one explicit on-chip level (kind = 'scratchpad')"
             )
         return memory
 

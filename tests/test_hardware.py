@@ -1,0 +1,184 @@
+"""Machine files: what a good one becomes, and how a bad one is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from explorer.__main__ import main
+from model.errors import FileError
+from model.hardware.loader import hardware_path, load_hardware, packaged_hardware
+from model.terminal import capacity, quantity
+
+SMALL = """
+format = 1
+name = "small"
+clock_hz = 1000000000
+cores = 4
+[[memory]]
+name = "DRAM"
+scope = "device"
+capacity_bytes = 8.0e9
+[[memory]]
+name = "buffer"
+scope = "core"
+capacity_bytes = 524288
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "machine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(FileError) as caught:
+        load_hardware(written(tmp_path, text))
+    return caught.value.sentence()
+
+
+def test_the_smallest_file_is_a_machine_that_says_what_is_absent(tmp_path):
+    path = written(tmp_path, SMALL)
+    machine = load_hardware(path)
+    assert machine.clock_hz == 1.0e9 and isinstance(machine.clock_hz, float)
+    assert machine.dram.capacity_bytes == 8_000_000_000 and isinstance(machine.dram.capacity_bytes, int)
+    assert machine.buffer.name == "buffer"
+    assert (machine.partition.slots, machine.slot_cores) == (1, 4)
+    assert machine.digest == "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+    said = [where for where, _, _ in machine.warnings]
+    assert said == [
+        "small: matrix_unit",
+        "small: vector_unit",
+        "small: registers",
+        "small: memory[0].bandwidth_bytes_per_s",
+    ]
+
+
+def test_every_packaged_machine_loads_and_is_what_its_name_says():
+    assert packaged_hardware() == ("a100", "edge-npu", "one-buffer", "systolic-32")
+    for name in packaged_hardware():
+        assert load_hardware(name).name == name
+        assert hardware_path(name).read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_a100_has_its_published_peaks():
+    machine = load_hardware("a100")
+    rates = dict(machine.matrix_unit.macs_per_cycle)
+    assert 2 * rates["bf16"] * machine.cores * machine.clock_hz == pytest.approx(312e12, rel=0.001)
+    assert 2 * rates["int8"] * machine.cores * machine.clock_hz == pytest.approx(624e12, rel=0.001)
+    assert 2 * rates["fp32"] * machine.cores * machine.clock_hz == pytest.approx(19.5e12, rel=0.001)
+    assert machine.buffer.name == "shared" and machine.buffer.capacity_bytes == 164 * 1024
+    assert machine.registers.per_core * 4 == 256 * 1024
+    assert machine.slot_bandwidth_bytes_per_s == 2039e9
+
+
+def test_levels_that_are_not_counted_yet_are_warned_of():
+    ((where, what, lever),) = load_hardware("a100").warnings
+    assert where == "a100: memory[1] L2" and "not in the sums yet" in what and lever
+
+
+def test_the_oracles_machine():
+    machine = load_hardware("one-buffer")
+    assert machine.partial_sum_bits == 8 and not machine.online_statistics
+    assert not machine.buffer.double_buffer and machine.matrix_unit is None
+
+
+def test_a_file_wins_over_a_packaged_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, SMALL).rename(tmp_path / "edge-npu")
+    assert load_hardware("edge-npu").name == "small"
+
+
+def test_all_faults_come_at_once_with_their_paths(tmp_path):
+    text = refusal(
+        tmp_path,
+        SMALL.replace("cores = 4", "cores = true").replace("format = 1", "format = 2")
+        + "latency_s = nan\ncapacity_byte = 4\n[registers]\nmodel = 'smit'\n"
+        + "[matrix_unit]\nkind = 'systolic'\nrows = 32.5\nmacs_per_cycle = { int9 = 3 }\n",
+    )
+    for fault in (
+        "format: should be 1, not 2",
+        "cores: should be a valid integer, not True",
+        "memory[1].latency_s: should be a finite number, not nan",
+        "memory[1].capacity_byte: unknown key",
+        "registers.model: should be 'accumulator' or 'simt'",
+        "matrix_unit.rows: should be a valid integer, not 32.5",
+        "matrix_unit.columns: is missing",
+        "matrix_unit.macs_per_cycle: unknown precision int9",
+        "Did you mean capacity_bytes?",
+    ):
+        assert fault in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("cores = 4", "cores = 0"), "cores: should be greater than 0"),
+        (("cores = 4", "cores = '4'"), "cores: should be a valid integer, not '4'"),
+        (("1000000000", "inf"), "clock_hz: should be a finite number"),
+        (("1000000000", "false"), "clock_hz: should be a valid number"),
+        (('"small"', '""'), "name: is empty"),
+        (('name = "buffer"', 'name = "DRAM"'), "two levels are called 'DRAM'"),
+        (('name = "buffer"', 'name = "registers"'), "may not be called 'registers'"),
+        (('scope = "device"', 'scope = "core"'), "the first level is the outermost one"),
+        (('scope = "core"', 'scope = "core"\nkind = "cache"'), "only caches are on chip"),
+        (("cores = 4", "cores = 4\n[partition]\nslots = 4\ncores_per_slot = 2\n"), "need 8 cores"),
+        (("cores = 4", "cores = 4\npartial_sum_precision = 'x'"), "unknown precision 'x'"),
+        (("cores = 4", "cores = 4\ncores = 5"), "is not valid TOML"),
+        (("524288", "1e300"), "memory[1].capacity_bytes"),
+    ],
+)  # fmt: skip
+def test_one_fault_one_sentence(tmp_path, change, said):
+    assert said in refusal(tmp_path, SMALL.replace(*change, 1))
+
+
+def test_no_on_chip_level(tmp_path):
+    assert "there is no on-chip level" in refusal(tmp_path, SMALL[: SMALL.rindex("[[memory]]")])
+
+
+def test_files_that_are_no_files(tmp_path):
+    with pytest.raises(FileError, match=r"no packaged machine of that name.*Did you mean edge-npu\?"):
+        load_hardware("edge-npx")
+    with pytest.raises(FileError, match="UTF-8"):
+        path = tmp_path / "bytes.toml"
+        path.write_bytes(b"\xff\xfe")
+        load_hardware(path)
+    with pytest.raises(FileError, match="larger than"):
+        path.write_bytes(b"#" * (2 << 20))
+        load_hardware(path)
+
+
+def test_hardware_command(capsys):
+    assert main(["hardware", "edge-npu", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["hardware"]["memory"][1]["capacity_bytes"] == 524288
+    assert printed["hardware"]["matrix_unit"]["macs_per_cycle"]["int8"] == 1024
+    assert main(["hardware"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:4]] == list(packaged_hardware())
+    assert main(["hardware", "a100"]) == 0
+    shown = capsys.readouterr().out
+    assert "2.039 TB/s" in shown and "note: memory[1] L2" in shown
+    assert main(["hardware", "nothing"]) == 2
+    assert capsys.readouterr().err.startswith("tilewright: nothing: no such machine file")
+
+
+def test_samples_command(capsys):
+    assert main(["samples", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["samples"]
+    assert [row["name"] for row in rows if row["kind"] == "machine"] == list(packaged_hardware())
+    assert all(row["about"] and Path(row["path"]).is_file() for row in rows)
+    assert main(["samples"]) == 0
+    assert "systolic-32" in capsys.readouterr().out
+
+
+def test_numbers_for_a_person():
+    assert quantity(25.6e9, "B/s") == "25.6 GB/s"
+    assert quantity(999999.6, "B") == "1 MB"
+    assert quantity(0.0005, "s") == "500 µs"
+    assert quantity(None, "s") == "-"
+    assert capacity(524288) == "512 KiB" and capacity(80_000_000_000) == "80 GB" and capacity(100) == "100 B"
