@@ -1,0 +1,664 @@
+"""The state of the window: graph, machine, workload, plan, preview, undo, baseline, selection, results.
+
+Everything shown is a pure function of values held here. Knows the model's values and the runner. Must not
+know widgets. Everything is called on the GUI thread; nothing here reads a file or computes.
+
+An edit is a new `Plan`. `preview` shows one while the hand is still on the mouse; `commit` makes it one undo
+entry; ``preview(None)`` leaves no trace. Each change raises `revision` and asks the runner for a cost result
+and, when that is there, for a serving result. Of one epoch (same graph, machine, workload) an answer is
+accepted when it is newer than the one shown: accepting only the newest would starve the display in a drag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtGui import QUndoCommand, QUndoStack
+
+from model.cost.result import CostRequest, CostResult, Totals
+from model.errors import TilewrightError
+from model.graph.graph import OperatorGraph
+from model.hardware.accelerator import Accelerator
+from model.plan.plan import Plan
+
+from .engine import Engine, ServingRequest, unfused_plan
+from .runner import Job, Kernels, Lane, Runner, trace_of
+
+if TYPE_CHECKING:
+    from model.serving.result import ServingResult
+    from model.serving.workload import Workload
+
+log = logging.getLogger("tilewright")
+
+UNFUSED = "unfused"
+NEEDS_KERNELS = (Lane.LAYOUT, Lane.PLAN, Lane.COST, Lane.SERVING, Lane.BASELINE, Lane.GRADIENT, Lane.MAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What deltas are against: a plan with its own numbers, None until they are computed."""
+
+    label: str
+    plan: Plan
+    totals: Totals | None = None
+    serving: ServingResult | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A fix for a refused edit, taken by one key: the sentence, the legal plan, the undo text."""
+
+    sentence: str
+    plan: Plan
+    text: str
+
+
+class PlanEdit(QUndoCommand):
+    """The one undo command: a plan before, a plan after, what was done.
+
+    Consecutive edits with the same `merge` key (nudges of one cut, scrubs of one tile) become one entry; an
+    entry that ends where it began removes itself.
+    """
+
+    def __init__(self, document: Document, before: Plan, after: Plan, text: str, merge: str) -> None:
+        super().__init__(text)
+        self._document = document
+        self.before = before
+        self.after = after
+        self.merge = merge
+
+    def id(self) -> int:
+        """One kind of command; -1 tells Qt that this one never merges."""
+        return 1 if self.merge else -1
+
+    def mergeWith(self, other: QUndoCommand) -> bool:
+        """Take a later edit with the same key into this entry."""
+        if not isinstance(other, PlanEdit) or other.merge != self.merge:
+            return False
+        self.after = other.after
+        self.setText(other.text())
+        if self.after == self.before:
+            self.setObsolete(True)
+        return True
+
+    def undo(self) -> None:
+        """Back to the plan before."""
+        self._document._install(self.before)
+
+    def redo(self) -> None:
+        """To the plan after; Qt also calls it when the entry is pushed."""
+        self._document._install(self.after)
+
+
+class Document(QObject):
+    """The one owner of state. See the module's docstring."""
+
+    graph_changed = Signal()
+    """Emitted when another graph (or none) is open; plan, selection and results are reset before."""
+    plan_changed = Signal()
+    """Emitted when the committed plan or the preview changed: outlines redraw at once."""
+    cost_changed = Signal(object)
+    """Emitted with a newer `CostResult`; None when there is none any more."""
+    serving_changed = Signal(object)
+    """Emitted with a newer `ServingResult`; None when there is none any more."""
+    baseline_changed = Signal()
+    """Emitted when the pinned baseline, or its numbers, changed."""
+    selection_changed = Signal()
+    """Emitted when other operators are selected."""
+    machine_changed = Signal()
+    """Emitted when the accelerator, the workload, the precision or the serving controls changed."""
+    said = Signal(str, str)
+    """Emitted with a sentence for the user and its level: note, warning, error."""
+    failed = Signal(str, str)
+    """Emitted when a result could not be computed: "cost" or "serving", and the sentence."""
+    busy_changed = Signal(str)
+    """Emitted with what runs in the background; empty when nothing does."""
+    ready_changed = Signal()
+    """Emitted when kernels became usable, and when the text of `preparing` changed."""
+    offer_changed = Signal()
+    """Emitted when a fix is offered, taken or gone."""
+
+    def __init__(self, parent: QObject | None = None, engine: Engine | None = None) -> None:
+        super().__init__(parent)
+        self.engine = engine or Engine()
+        self.runner = Runner(self)
+        self.kernels = Kernels(self)
+        self.undo_stack = QUndoStack(self)
+        self._graph: OperatorGraph | None = None
+        self._accelerator: Accelerator | None = None
+        self._workload: Workload | None = None
+        self._precision = ""
+        self._slots: int | None = None
+        self._rate_per_s: float | None = None
+        self._plan: Plan | None = None
+        self._preview: Plan | None = None
+        self._baseline: Baseline | None = None
+        self._selection: tuple[int, ...] = ()
+        self._cost: CostResult | None = None
+        self._serving: ServingResult | None = None
+        self._served: ServingRequest | None = None
+        self._offer: Offer | None = None
+        self._revision = 0
+        self._epoch = 0
+        self._serving_epoch = 0
+        self._ready = True
+        self._preparing = ""
+        self.runner.busy_changed.connect(self.busy_changed)
+        self.runner.failed.connect(self._background_failed)
+        self.kernels.progress.connect(self._kernel_compiled)
+        self.kernels.module_done.connect(self._kernel_module_done)
+        self.kernels.finished.connect(self._kernels_filled)
+
+    # -- what is shown -----------------------------------------------------------------------------
+    @property
+    def graph(self) -> OperatorGraph | None:
+        """The open graph."""
+        return self._graph
+
+    @property
+    def accelerator(self) -> Accelerator | None:
+        """The machine."""
+        return self._accelerator
+
+    @property
+    def workload(self) -> Workload | None:
+        """The serving workload."""
+        return self._workload
+
+    @property
+    def precision(self) -> str:
+        """Short name that all floats are computed in; empty: as the file says."""
+        return self._precision
+
+    @property
+    def slots(self) -> int | None:
+        """Slots set in the latency panel; None: the workload's or the machine's."""
+        return self._slots
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Arrival rate set in the latency panel; None: the workload's."""
+        return self._rate_per_s
+
+    @property
+    def plan(self) -> Plan | None:
+        """The committed plan."""
+        return self._plan
+
+    @property
+    def shown_plan(self) -> Plan | None:
+        """The preview while there is one, else the committed plan."""
+        return self._plan if self._preview is None else self._preview
+
+    @property
+    def previewing(self) -> bool:
+        """Whether a gesture shows a plan that is not committed."""
+        return self._preview is not None
+
+    @property
+    def cost(self) -> CostResult | None:
+        """The newest cost result; its request says of which plan."""
+        return self._cost
+
+    @property
+    def serving(self) -> ServingResult | None:
+        """The newest serving result."""
+        return self._serving
+
+    @property
+    def served(self) -> ServingRequest | None:
+        """What the serving result is a function of."""
+        return self._served
+
+    @property
+    def serving_is_behind(self) -> bool:
+        """Whether the serving result belongs to an older plan than the cost result shown."""
+        if self._cost is None or self._served is None:
+            return False
+        return self._served.revision < self._cost.request.revision
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """What deltas are against: unfused until something is pinned."""
+        return self._baseline
+
+    @property
+    def selection(self) -> tuple[int, ...]:
+        """Selected operators, ascending."""
+        return self._selection
+
+    @property
+    def revision(self) -> int:
+        """Raised by every change of the plan shown."""
+        return self._revision
+
+    @property
+    def offer(self) -> Offer | None:
+        """The fix that is on offer for the last refused edit."""
+        return self._offer
+
+    @property
+    def ready(self) -> bool:
+        """Whether kernels are loaded: edits are checked with them."""
+        return self._ready
+
+    @property
+    def preparing(self) -> str:
+        """``Compiling kernels, 3 of 41`` while they are not loaded, else empty."""
+        return self._preparing
+
+    def selected_group(self) -> int | None:
+        """Index in the shown plan of the first selected operator's group."""
+        plan = self.shown_plan
+        if plan is None or not self._selection:
+            return None
+        return plan.group_of[self._selection[0]]
+
+    # -- kernels -----------------------------------------------------------------------------------
+    def start_kernels(self) -> None:
+        """Make kernels usable without stopping the window; call it once, after the window is up."""
+        self._ready = False
+        self._preparing = "Loading kernels"
+        self.runner.hold(*NEEDS_KERNELS)
+        self.kernels.start()
+
+    @Slot(int, int, str)
+    def _kernel_compiled(self, done: int, total: int, name: str) -> None:
+        self._preparing = f"Compiling kernels, {done} of {max(done, total)} (once)"
+        self.ready_changed.emit()
+
+    @Slot(str)
+    def _kernel_module_done(self, module: str) -> None:
+        if module == "model.graph.layering":  # the first picture need not wait for the others
+            self.runner.release(Lane.LAYOUT)
+
+    @Slot(bool, str)
+    def _kernels_filled(self, filled: bool, reason: str) -> None:
+        if not filled:
+            self.said.emit(f"{reason} They are compiled inside the window now; it may stutter.", "warning")
+        self.runner.submit(
+            Job(
+                Lane.KERNELS,
+                "Loading kernels" if filled else "Compiling kernels",
+                self.engine.load_kernels,
+                lambda _: self._kernels_loaded(),
+                self._kernels_failed,
+            )
+        )
+
+    def _kernels_loaded(self) -> None:
+        self._ready, self._preparing = True, ""
+        self.runner.release(*NEEDS_KERNELS)
+        self.ready_changed.emit()
+
+    def _kernels_failed(self, fault: BaseException) -> None:
+        log.error("kernels did not load\n%s", trace_of(fault))
+        self._preparing = "No kernels"
+        self.ready_changed.emit()
+        self.said.emit(
+            f"Kernels could not be loaded ({type(fault).__name__}: {fault}). Nothing can be computed; "
+            "try `python -m model.compiled` in a terminal, or reinstall numba.",
+            "error",
+        )
+
+    # -- opening -----------------------------------------------------------------------------------
+    def open(self, source: str, bindings: Mapping[str, int] | None = None) -> None:
+        """Read a model, a sample or a plan in the background; errors are `said` and change nothing."""
+        values = dict(bindings or {})
+        name = source.replace("\\", "/").rpartition("/")[2]
+        title = f"Reading {name}"
+        if name.endswith(".json"):
+            graph = self._graph
+            self._background(
+                title,
+                lambda: self.engine.load_plan(source, graph),
+                lambda plan: self._plan_read(plan, graph, name),
+            )
+        else:
+            self._background(title, lambda: self.engine.load_graph(source, values), self.set_graph)
+
+    def _plan_read(self, plan: Plan, graph: OperatorGraph | None, name: str) -> None:
+        if graph is not self._graph:
+            return
+        self.commit(plan, f"Load {name}")
+        self.said.emit(f"Plan {name} loaded.", "note")
+
+    def rebind(self, bindings: Mapping[str, int]) -> None:
+        """Read the open graph again with other numbers for its symbolic dims."""
+        if self._graph is not None and self._graph.path:
+            self.open(self._graph.path, bindings)
+
+    def choose_hardware(self, source: str) -> None:
+        """Read a machine in the background and use it."""
+        self._background(
+            f"Reading machine {source}", lambda: self.engine.load_hardware(source), self.set_accelerator
+        )
+
+    def choose_workload(self, source: str) -> None:
+        """Read a workload in the background and use it."""
+        self._background(
+            f"Reading workload {source}", lambda: self.engine.load_workload(source), self.set_workload
+        )
+
+    def _background(self, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.runner.submit(Job(Lane.FILE, title, work, done))
+
+    # -- setting values ----------------------------------------------------------------------------
+    def set_graph(self, graph: OperatorGraph | None, plan: Plan | None = None) -> None:
+        """Show `graph` with `plan`, or with the starting plan as soon as it is proposed."""
+        self._epoch += 1
+        self._serving_epoch += 1
+        self.runner.drop(*NEEDS_KERNELS)
+        self.undo_stack.clear()
+        self._graph = graph
+        self._preview = None
+        self._selection = ()
+        self._offer = None
+        self._forget_results()
+        self._plan = None if graph is None else (plan or unfused_plan(graph))
+        self._baseline = None if graph is None else Baseline(UNFUSED, unfused_plan(graph))
+        self._revision += 1
+        self.graph_changed.emit()
+        self.plan_changed.emit()
+        self.selection_changed.emit()
+        self.baseline_changed.emit()
+        self.cost_changed.emit(None)
+        self.serving_changed.emit(None)
+        if graph is None:
+            return
+        if plan is not None:
+            self._request_cost()
+            return
+        epoch = self._epoch
+        self.runner.submit(
+            Job(
+                Lane.PLAN,
+                "Proposing a starting plan",
+                lambda: self.engine.starting_plan(graph),
+                lambda proposal: self._start_with(proposal, epoch),
+                lambda fault: self._no_proposal(fault, epoch),
+            )
+        )
+
+    def _start_with(self, proposal: Plan, epoch: int) -> None:
+        if epoch != self._epoch or self.undo_stack.count() or self.previewing:
+            return
+        self._install(proposal)
+
+    def _no_proposal(self, fault: BaseException, epoch: int) -> None:
+        self._background_failed(fault)
+        if epoch == self._epoch:
+            self._request_cost()
+
+    def set_accelerator(self, accelerator: Accelerator) -> None:
+        """Use another machine: the same plan, all numbers anew."""
+        self._accelerator = accelerator
+        self._new_epoch()
+
+    def set_precision(self, precision: str) -> None:
+        """Compute all floats in `precision` (short name; empty: as the file says)."""
+        self._precision = precision
+        self._new_epoch()
+
+    def set_workload(self, workload: Workload | None) -> None:
+        """Use another workload; slots and rate go back to its own."""
+        self._workload = workload
+        self._slots = self._rate_per_s = None
+        self._new_serving_epoch()
+
+    def set_load(self, slots: int | None, rate_per_s: float | None) -> None:
+        """Set slots and arrival rate over the workload's own (None: its own)."""
+        if (slots, rate_per_s) != (self._slots, self._rate_per_s):
+            self._slots, self._rate_per_s = slots, rate_per_s
+            self._new_serving_epoch()
+
+    def _new_epoch(self) -> None:
+        self._epoch += 1
+        self._serving_epoch += 1
+        self._revision += 1
+        self._forget_results()
+        if self._baseline is not None:
+            self._baseline = replace(self._baseline, totals=None, serving=None)
+        self.machine_changed.emit()
+        self.baseline_changed.emit()
+        self.cost_changed.emit(None)
+        self.serving_changed.emit(None)
+        self._request_cost()
+
+    def _new_serving_epoch(self) -> None:
+        self._serving_epoch += 1
+        self._serving = self._served = None
+        if self._baseline is not None:
+            self._baseline = replace(self._baseline, serving=None)
+        self.machine_changed.emit()
+        self.serving_changed.emit(None)
+        self._request_serving()
+
+    def _forget_results(self) -> None:
+        self._cost = self._serving = self._served = None
+
+    # -- editing -----------------------------------------------------------------------------------
+    def preview(self, plan: Plan | None) -> None:
+        """Show `plan` without committing it; None ends the preview and leaves no trace."""
+        if plan == self._preview:
+            return
+        self._preview = plan
+        self._show()
+
+    def commit(self, plan: Plan, text: str, merge: str = "") -> None:
+        """Make `plan` the committed one with one undo entry; nothing where it is the committed one.
+
+        Parameters
+        ----------
+        text : what was done, for the undo list.
+        merge : key under which consecutive edits become one entry, e.g. ``cut 3-4``.
+        """
+        before = self._plan
+        if before is None:
+            return
+        previewed, self._preview = self._preview, None
+        self.withdraw_offer()
+        if plan == before:
+            if previewed is not None:
+                self._show()
+            return
+        self.undo_stack.push(PlanEdit(self, before, plan, text, merge))
+
+    def undo(self) -> None:
+        """One entry back."""
+        self.preview(None)
+        self.undo_stack.undo()
+
+    def redo(self) -> None:
+        """One entry forward."""
+        self.preview(None)
+        self.undo_stack.redo()
+
+    def _install(self, plan: Plan) -> None:
+        self._plan = plan
+        self._preview = None
+        self._show()
+
+    def _show(self) -> None:
+        self._revision += 1
+        self.plan_changed.emit()
+        self._request_cost()
+
+    def select(self, operators: Iterable[int]) -> None:
+        """Select operators (indices in the graph)."""
+        chosen = tuple(sorted(set(operators)))
+        if chosen != self._selection:
+            self._selection = chosen
+            self.selection_changed.emit()
+
+    # -- refusals and their fix --------------------------------------------------------------------
+    def set_offer(self, sentence: str, plan: Plan, text: str) -> None:
+        """Offer a legal plan in place of a refused one; `take_offer` commits it."""
+        self._offer = Offer(sentence, plan, text)
+        self.offer_changed.emit()
+
+    def take_offer(self) -> None:
+        """Commit the plan on offer."""
+        offer = self._offer
+        if offer is not None:
+            self.commit(offer.plan, offer.text)
+
+    def withdraw_offer(self) -> None:
+        """Forget the offer; nothing where there is none."""
+        if self._offer is not None:
+            self._offer = None
+            self.offer_changed.emit()
+
+    # -- baseline ----------------------------------------------------------------------------------
+    def pin_baseline(self) -> None:
+        """Deltas are against the committed plan from now on."""
+        if self._plan is None:
+            return
+        self._pin(Baseline("pinned", self._plan))
+
+    def unpin_baseline(self) -> None:
+        """Deltas are against the unfused plan again."""
+        if self._graph is not None:
+            self._pin(Baseline(UNFUSED, unfused_plan(self._graph)))
+
+    def _pin(self, baseline: Baseline) -> None:
+        cost = self._cost
+        if cost is not None and cost.request.plan == baseline.plan:
+            serving = None if self.serving_is_behind else self._serving
+            baseline = replace(baseline, totals=cost.totals, serving=serving)
+        self._baseline = baseline
+        self.baseline_changed.emit()
+        self._request_baseline()
+
+    # -- requests and answers ----------------------------------------------------------------------
+    def ask(self, lane: Lane, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Compute something of one's own in the background (layout, gradient, tile map).
+
+        ``done`` is called on the GUI thread unless graph or machine changed meanwhile. `work` runs on the
+        worker and should take under 100 ms: ask again from ``done`` for the next slice.
+        """
+        epoch = self._epoch
+
+        def tell(answer: Any) -> None:
+            if epoch == self._epoch:
+                done(answer)
+
+        self.runner.submit(Job(lane, title, work, tell))
+
+    def request(self, plan: Plan) -> CostRequest | None:
+        """The frozen cost request of `plan` under the present graph, machine and precision."""
+        if self._graph is None or self._accelerator is None:
+            return None
+        return CostRequest(self._graph, self._accelerator, plan, self._precision, self._revision)
+
+    def _request_cost(self) -> None:
+        plan = self.shown_plan
+        request = None if plan is None else self.request(plan)
+        if request is None:
+            return
+        epoch = self._epoch
+        self.runner.drop(Lane.SERVING)  # of an older plan; this plan's own follows its cost
+        self.runner.submit(
+            Job(
+                Lane.COST,
+                "Computing traffic and latency",
+                lambda: self.engine.simulate(request),
+                lambda result: self._take_cost(result, epoch),
+                lambda fault: self._result_failed("cost", fault, epoch == self._epoch),
+            )
+        )
+
+    def _take_cost(self, result: CostResult, epoch: int) -> None:
+        shown = -1 if self._cost is None else self._cost.request.revision
+        if epoch != self._epoch or result.request.revision <= shown:
+            return
+        self._cost = result
+        baseline = self._baseline
+        if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
+            self._baseline = replace(baseline, totals=result.baseline)
+            self.baseline_changed.emit()
+        self.cost_changed.emit(result)
+        if not self.runner.has_waiting(Lane.COST):
+            self._request_serving()
+
+    def _request_serving(self) -> None:
+        if self._cost is None:
+            return
+        if self._workload is not None:
+            request = ServingRequest(self._cost, self._workload, self._slots, self._rate_per_s)
+            epoch = self._serving_epoch
+            self.runner.submit(
+                Job(
+                    Lane.SERVING,
+                    "Serving the workload",
+                    lambda: self.engine.serve(request),
+                    lambda result: self._take_serving(request, result, epoch),
+                    lambda fault: self._result_failed("serving", fault, epoch == self._serving_epoch),
+                )
+            )
+        self._request_baseline()
+
+    def _take_serving(self, request: ServingRequest, result: ServingResult, epoch: int) -> None:
+        shown = -1 if self._served is None else self._served.revision
+        if epoch != self._serving_epoch or request.revision <= shown:
+            return
+        self._served, self._serving = request, result
+        self.serving_changed.emit(result)
+
+    def _request_baseline(self) -> None:
+        """Compute what the baseline lacks, after everything that the hand waits for."""
+        baseline, workload = self._baseline, self._workload
+        if baseline is None:
+            return
+        complete = baseline.totals is not None and (baseline.serving is not None or workload is None)
+        request = self.request(baseline.plan)
+        if complete or request is None:
+            return
+        slots, rate, epoch = self._slots, self._rate_per_s, self._serving_epoch
+
+        def work() -> Baseline:
+            cost = self.engine.simulate(request)
+            serving = None
+            if workload is not None:
+                serving = self.engine.serve(ServingRequest(cost, workload, slots, rate))
+            return replace(baseline, totals=cost.totals, serving=serving)
+
+        def done(computed: Baseline) -> None:
+            now = self._baseline
+            if epoch == self._serving_epoch and now is not None and now.plan == computed.plan:
+                self._baseline = replace(computed, label=now.label)
+                self.baseline_changed.emit()
+
+        self.runner.submit(
+            Job(Lane.BASELINE, "Computing the baseline", work, done, lambda fault: self._log_fault(fault))
+        )
+
+    # -- faults ------------------------------------------------------------------------------------
+    def _result_failed(self, kind: str, fault: BaseException, current: bool) -> None:
+        if current:
+            sentence = self._log_fault(fault)
+            self.said.emit(sentence, "error")
+            self.failed.emit(kind, sentence)
+
+    @Slot(object)
+    def _background_failed(self, fault: BaseException) -> None:
+        self.said.emit(self._log_fault(fault), "error")
+
+    def _log_fault(self, fault: BaseException) -> str:
+        """The sentence for the user; a fault of our own goes to the log with its trace."""
+        if isinstance(fault, TilewrightError):
+            return fault.sentence()
+        log.error("a background job failed\n%s", trace_of(fault))
+        return (
+            f"A fault of Tilewright's own: {type(fault).__name__}: {fault}. The plan is untouched; "
+            "undo the last edit or open another file. Details are in the log."
+        )
+
+    def close(self) -> bool:
+        """End the worker and the compiling child; True when no thread is left."""
+        self.kernels.close()
+        return self.runner.close()

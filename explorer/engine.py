@@ -1,0 +1,107 @@
+"""What the worker runs: the doors of the model, imported where they are called.
+
+Knows which function of the model answers which question. Must not know Qt. Every method runs on the worker
+thread, takes frozen values and returns frozen values; the imports are inside because Numba and onnx cost
+more than the window may wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from model.cost.result import CostRequest, CostResult
+from model.errors import FileError
+from model.graph.graph import OperatorGraph
+from model.hardware.accelerator import Accelerator
+from model.plan.plan import FusionGroup, Plan
+
+if TYPE_CHECKING:
+    from model.serving.result import ServingResult
+    from model.serving.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class ServingRequest:
+    """What a serving result is a function of. ``slots`` None: the workload's, else the machine's."""
+
+    cost: CostResult
+    workload: Workload
+    slots: int | None = None
+    rate_per_s: float | None = None
+
+    @property
+    def revision(self) -> int:
+        """The revision of the plan behind it."""
+        return self.cost.request.revision
+
+
+def unfused_plan(graph: OperatorGraph) -> Plan:
+    """Every operator for itself: needs no kernel, so a graph can be shown before they are compiled."""
+    return Plan(tuple(FusionGroup((operator.index,)) for operator in graph.operators))
+
+
+class Engine:
+    """The model, as the worker sees it. Holds the cache of evaluated groups and nothing else."""
+
+    def __init__(self) -> None:
+        self._cache: Any = None
+
+    def load_graph(self, source: str, bindings: Mapping[str, int]) -> OperatorGraph:
+        """Read an ONNX file or a sample; `FileError` and `UnknownShapeError` are the user's to see."""
+        from model.graph.load import load_graph
+
+        return load_graph(source, bindings)
+
+    def load_plan(self, path: str, graph: OperatorGraph | None) -> Plan:
+        """Read a saved plan for `graph`."""
+        from model.plan.file import load_plan
+
+        if graph is None:
+            raise FileError(
+                "a plan belongs to a graph, and none is open",
+                where=Path(path).name,
+                lever="Open the graph first, then the plan.",
+            )
+        return load_plan(path, graph)
+
+    def load_hardware(self, source: str) -> Accelerator:
+        """Read a machine file or a packaged machine."""
+        from model.hardware.loader import load_hardware
+
+        return load_hardware(source)
+
+    def load_workload(self, source: str) -> Workload:
+        """Read a workload file or a packaged workload."""
+        from model.serving.workload import load_workload
+
+        return load_workload(source)
+
+    def starting_plan(self, graph: OperatorGraph) -> Plan:
+        """One contraction with its pointwise tail per group."""
+        from model.plan.edits import contraction_tails
+
+        return contraction_tails(graph)
+
+    def simulate(self, request: CostRequest) -> CostResult:
+        """Cost of one plan; groups that were seen before come from the cache."""
+        from model.cost.simulate import GroupCache, simulate
+
+        if self._cache is None:
+            self._cache = GroupCache()
+        return simulate(request, self._cache)
+
+    def serve(self, request: ServingRequest) -> ServingResult:
+        """The tail of one plan under a workload."""
+        from model.cost.profile import profile_of
+        from model.serving.serve import serve
+
+        return serve(request.workload, profile_of(request.cost), request.slots)
+
+    def load_kernels(self) -> None:
+        """Import every kernel file, from the cache where it is filled."""
+        from model import compiled
+
+        compiled.load_all()

@@ -1,0 +1,283 @@
+"""Which thread computes: one job runs, at most one waits per lane, the rest is replaced (files: in turn).
+
+Knows threads and signals. Must not know plans, results or widgets: a job is a function without arguments
+and what to call, on the GUI thread, with what it returned. The worker is a plain Python thread; answers come
+back by a queued signal. The worker is free again after every job, also after an exception.
+
+Nothing of the model is imported here: Numba and onnx load inside the worker, after the window is up.
+`Kernels` fills the kernel cache in a child process on the first start.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from PySide6.QtCore import QObject, QProcess, Qt, Signal, Slot
+
+
+class Lane(IntEnum):
+    """What a job is for. Lower numbers go first; each lane but FILE keeps only its newest waiting job."""
+
+    FILE = 0  # read a graph, a machine, a workload: different questions, answered in turn
+    KERNELS = 1  # load compiled kernels
+    LAYOUT = 2  # place the operators of a graph
+    PLAN = 3  # propose a starting plan
+    COST = 4  # what the hand is waiting for
+    SERVING = 5
+    BASELINE = 6  # the pinned plan's own numbers
+    GRADIENT = 7  # what every boundary would change
+    MAP = 8  # tile against tile
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One piece of background work.
+
+    Attributes
+    ----------
+    title : what is being done, for the status bar ("Reading bert.onnx").
+    work : runs on the worker; returns plain values.
+    done : called on the GUI thread with what `work` returned.
+    failed : called on the GUI thread with the exception; None: `Runner.failed` tells.
+    """
+
+    lane: Lane
+    title: str
+    work: Callable[[], Any]
+    done: Callable[[Any], None]
+    failed: Callable[[BaseException], None] | None = None
+
+
+class Runner(QObject):
+    """Owns the worker thread."""
+
+    busy_changed = Signal(str)
+    """Emitted when a job starts (its title) and when nothing is left to do (empty)."""
+    failed = Signal(object)
+    """Emitted with the exception of a job that has no `failed` of its own."""
+    _answered = Signal(object, object, object)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._lock = threading.Condition()
+        self._waiting: dict[Lane, deque[Job]] = {lane: deque() for lane in Lane}
+        self._held: set[Lane] = set()
+        self._running: Job | None = None
+        self._dropped = False  # the running job was cancelled: its answer is not wanted
+        self._closing = False
+        self._answered.connect(self._take_answer, Qt.ConnectionType.QueuedConnection)
+        self._thread = threading.Thread(target=self._work, name="tilewright-worker", daemon=True)
+        self._thread.start()
+
+    # -- asked on the GUI thread -------------------------------------------------------------------
+    def submit(self, job: Job) -> None:
+        """Run `job` when its lane is the first with work; it replaces a job waiting in the same lane."""
+        with self._lock:
+            if self._closing:
+                return
+            if job.lane is not Lane.FILE:
+                self._waiting[job.lane].clear()
+            self._waiting[job.lane].append(job)
+            self._lock.notify_all()
+
+    def drop(self, *lanes: Lane) -> None:
+        """Forget what waits in `lanes`; what runs there comes to its end unheard."""
+        with self._lock:
+            for lane in lanes:
+                self._waiting[lane].clear()
+            if self._running is not None and self._running.lane in lanes:
+                self._dropped = True
+
+    def cancel(self) -> None:
+        """Forget everything that waits, and the answer of what runs."""
+        self.drop(*Lane)
+
+    def hold(self, *lanes: Lane) -> None:
+        """Let jobs in `lanes` wait until `release`: their kernels are not there yet."""
+        with self._lock:
+            self._held.update(lanes)
+
+    def release(self, *lanes: Lane) -> None:
+        """Let jobs in `lanes` run again."""
+        with self._lock:
+            self._held.difference_update(lanes)
+            self._lock.notify_all()
+
+    def has_waiting(self, lane: Lane) -> bool:
+        """Whether a job waits in `lane`."""
+        with self._lock:
+            return bool(self._waiting[lane])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits, held lanes included."""
+        with self._lock:
+            return self._running is None and not any(self._waiting.values())
+
+    def is_held(self, lane: Lane) -> bool:
+        """Whether `lane` waits for its kernels."""
+        with self._lock:
+            return lane in self._held
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Stop after the running job; True when the thread has ended."""
+        with self._lock:
+            self._closing = True
+            for jobs in self._waiting.values():
+                jobs.clear()
+            self._dropped = True
+            self._lock.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    # -- on the worker -----------------------------------------------------------------------------
+    def _next(self) -> Job | None:
+        with self._lock:
+            while True:
+                if self._closing:
+                    return None
+                for lane, jobs in self._waiting.items():
+                    if jobs and lane not in self._held:
+                        self._running = jobs.popleft()
+                        self._dropped = False
+                        return self._running
+                self._lock.wait()
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            answer: Any = None
+            fault: BaseException | None = None
+            self._tell(self.busy_changed, job.title)
+            try:
+                answer = job.work()
+            except BaseException as error:  # a worker that dies would stop every number on screen
+                fault = error
+            with self._lock:
+                wanted = not self._dropped
+                self._running = None
+                idle = not any(jobs and lane not in self._held for lane, jobs in self._waiting.items())
+            if wanted:
+                self._tell(self._answered, job, answer, fault)
+            if idle:
+                self._tell(self.busy_changed, "")
+            # Keep no reference to results while waiting for the next job.
+            del job, answer, fault
+
+    def _tell(self, signal: Any, *values: object) -> None:
+        if not self._closing:
+            signal.emit(*values)
+
+    # -- back on the GUI thread --------------------------------------------------------------------
+    @Slot(object, object, object)
+    def _take_answer(self, job: Job, answer: Any, fault: BaseException | None) -> None:
+        if self._closing:
+            return
+        if fault is None:
+            job.done(answer)
+        elif job.failed is not None:
+            job.failed(fault)
+        else:
+            self.failed.emit(fault)
+
+
+def trace_of(fault: BaseException) -> str:
+    """The traceback as text, for the log; never for the user."""
+    return "".join(traceback.format_exception(fault))
+
+
+class Kernels(QObject):
+    """Compiled kernels: filled by a child process where the cache is empty, then loaded by the worker.
+
+    `ready` and `start` are cheap; neither imports Numba on the GUI thread.
+    """
+
+    progress = Signal(int, int, str)
+    """Emitted when kernel `done` of `of` was compiled, with its full name."""
+    module_done = Signal(str)
+    """Emitted when every kernel of a file is in the cache."""
+    finished = Signal(bool, str)
+    """Emitted once: whether the cache is filled, and a readable reason where it is not."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._child: QProcess | None = None
+        self._rest = ""
+        self._module = ""
+        self._errors = ""
+
+    @property
+    def compiling(self) -> bool:
+        """Whether the child is at work."""
+        return self._child is not None
+
+    def start(self) -> None:
+        """Compile in a child, or say at once that the cache is filled."""
+        from model import compiled
+
+        if compiled.ready():
+            self.finished.emit(True, "")
+            return
+        child = QProcess(self)
+        child.setProgram(sys.executable)
+        child.setArguments(["-m", "model.compiled"])
+        child.readyReadStandardOutput.connect(self._read)
+        child.readyReadStandardError.connect(self._read_errors)
+        child.finished.connect(self._ended)
+        child.errorOccurred.connect(self._broke)
+        self._child = child
+        child.start()
+
+    def close(self) -> None:
+        """End the child if it is still at work."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.blockSignals(True)
+            child.kill()
+            child.waitForFinished(2000)
+
+    @Slot()
+    def _read(self) -> None:
+        if self._child is None:
+            return
+        self._rest += bytes(self._child.readAllStandardOutput().data()).decode("utf-8", "replace")
+        *lines, self._rest = self._rest.split("\n")
+        for line in lines:
+            words = line.split()  # kernel 3 of 41: model.cost.traffic.evaluate
+            if len(words) == 5 and words[0] == "kernel" and words[1].isdigit():
+                name = words[4]
+                module = name.rpartition(".")[0]
+                if self._module and module != self._module:
+                    self.module_done.emit(self._module)
+                self._module = module
+                self.progress.emit(int(words[1]), int(words[3].rstrip(":") or 0), name)
+
+    @Slot()
+    def _read_errors(self) -> None:
+        if self._child is not None:
+            self._errors += bytes(self._child.readAllStandardError().data()).decode("utf-8", "replace")
+            self._errors = self._errors[-4000:]
+
+    @Slot(int, QProcess.ExitStatus)
+    def _ended(self, code: int, status: QProcess.ExitStatus) -> None:
+        if self._child is None:
+            return
+        self._read()
+        self._child = None
+        if code == 0 and status is QProcess.ExitStatus.NormalExit:
+            self.finished.emit(True, "")
+            return
+        last = self._errors.strip().splitlines()[-1:] or [f"exit code {code}"]
+        self.finished.emit(False, f"Compiling kernels in a child process failed ({last[0]}).")
+
+    @Slot(QProcess.ProcessError)
+    def _broke(self, error: QProcess.ProcessError) -> None:
+        if self._child is not None and error is QProcess.ProcessError.FailedToStart:
+            self._child = None
+            self.finished.emit(False, "The child process that compiles kernels could not be started.")
