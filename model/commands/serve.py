@@ -1,0 +1,86 @@
+"""Replay a workload request by request: percentiles and the parts that they are made of."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import UsageError
+from ..serving.document import serving_document, serving_text
+from ..serving.profile import load_profile, profile_of
+from ..serving.result import ServiceProfile
+from ..serving.serve import serve
+from ..serving.workload import Workload, load_workload
+from ..terminal import TOOL, print_json
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument(
+        "graph", nargs="?", help="an .onnx file or a sample; its plan gives the service times"
+    )
+    parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
+    parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine (with GRAPH)")
+    parser.add_argument("--plan", default=None, help="a saved plan (with GRAPH); none: the starting plan")
+    parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
+    parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
+    parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay and print; 0."""
+    workload = load_workload(arguments.workload)
+    if arguments.graph and arguments.profile:
+        raise UsageError("GRAPH and --profile both say how long a request takes", lever="Give one of them.")
+    inputs: dict[str, Any] = {"workload": {"path": workload.path, "digest": workload.digest}}
+    profile: ServiceProfile | None = None
+    if arguments.profile:
+        profile = load_profile(Path(arguments.profile))
+        inputs["profile"] = {"path": arguments.profile}
+    elif arguments.graph:
+        profile = _planned(arguments, inputs)
+    _one_source(workload, profile)
+    result = serve(workload, profile)
+    if arguments.json:
+        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving_document(result)})
+    else:
+        print(serving_text(result))
+    return 0
+
+
+def _one_source(workload: Workload, profile: ServiceProfile | None) -> None:
+    """A plan that would change nothing is a mistake on the command line, not a note."""
+    if profile is not None and workload.streams[0].service is not None:
+        raise UsageError(
+            "has service times of its own, so the plan would change nothing",
+            where=workload.path,
+            lever="Leave out GRAPH and --profile, or remove service from the stream.",
+        )
+
+
+def _planned(arguments: argparse.Namespace, inputs: dict[str, Any]) -> ServiceProfile:
+    """Simulate the graph under its plan on one slot; fills `inputs` with what was used."""
+    from ..cost.result import CostRequest
+    from ..cost.simulate import simulate
+    from ..graph.bindings import parse_bindings
+    from ..graph.load import load_graph
+    from ..hardware.loader import load_hardware
+    from ..plan.edits import contraction_tails
+    from ..plan.file import load_plan
+
+    bindings = parse_bindings(arguments.bind)
+    graph = load_graph(arguments.graph, bindings)
+    machine = load_hardware(arguments.hardware)
+    plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
+    inputs["graph"] = {
+        "path": graph.path,
+        "digest": graph.digest,
+        "operators": len(graph.operators),
+        "tensors": len(graph.tensors),
+    }
+    inputs["hardware"] = {"name": machine.name, "digest": machine.digest}
+    inputs["plan"] = {"path": arguments.plan or "contraction with its pointwise tail"}
+    inputs["bindings"] = dict(graph.bindings)
+    return profile_of(simulate(CostRequest(graph, machine, plan, arguments.precision)))

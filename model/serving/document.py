@@ -1,0 +1,121 @@
+"""A serving result as CONTRACT's JSON block and as a table for a person. Computes nothing.
+
+What this version does not compute is left out of the JSON, never written as null or zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..terminal import columns, quantity
+from .result import ServingResult
+
+_NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
+
+
+def serving_document(result: ServingResult) -> dict[str, Any]:
+    """CONTRACT's ``serving{...}``. ``parts`` are whole nanoseconds that sum to the percentile exactly
+    (``queue_imbalance`` is within ``queue``); an unstable process has no percentiles.
+    """
+    count = int(result.requests.arrival_ns.size)
+    out: dict[str, Any] = {
+        "requests": count,
+        "source": result.source,
+        "recorded": result.recorded,
+        "unstable": result.unstable,
+        "first_estimate": result.first_estimate,
+    }
+    if not result.unstable:
+        out["too_few"] = list(result.too_few)
+        for name, value in _percentiles(result):
+            out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
+        out["mean_s"] = result.sum_response_ns / count * 1e-9
+        out["max_ns"] = result.max_ns
+        out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
+        out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
+        out["parts_unit"] = "ns"
+    out["sum_response_ns"] = result.sum_response_ns
+    out["completion_sha256"] = result.completion_sha256
+    out["throughput_rps"] = result.throughput_rps
+    if result.energy_j_per_request > 0.0:
+        out["energy_j_per_request"] = result.energy_j_per_request
+    if result.slot_busy_ns:
+        out["utilisation"] = result.utilisation
+        out["jain"] = {"slots": result.jain_slots}
+        out["slots"] = [
+            {"utilisation": share, "busy_ns": busy, "requests": served}
+            for share, busy, served in _slots(result)
+        ]
+    if result.slo_attainment is not None:
+        out["slo"] = {"percentile": result.slo_percentile, "response_s": result.slo_response_s}
+        out["slo_attainment"] = result.slo_attainment
+    parts = dict(result.requests.parts)
+    if "fallback" in parts:
+        out["fallback_share"] = int((parts["fallback"] != 0).sum()) / count
+    out["notes"] = list(result.notes)
+    return out
+
+
+def _percentiles(result: ServingResult) -> tuple[tuple[str, int], ...]:
+    values = (result.p50_ns, result.p95_ns, result.p99_ns, result.p999_ns)
+    return tuple((name, value) for (name, _), value in zip(_NAMES, values, strict=True))
+
+
+def _slots(result: ServingResult) -> list[tuple[float, int, int]]:
+    """Per slot (busy share of the time from first arrival to last completion, busy ns, requests)."""
+    requests = result.requests
+    span = int(requests.completion_ns.max()) - int(requests.arrival_ns[0])
+    return [
+        (busy / span if span else 0.0, busy, served)
+        for busy, served in zip(result.slot_busy_ns, result.slot_requests, strict=True)
+    ]
+
+
+def serving_text(result: ServingResult) -> str:
+    """The result for a person: percentiles, what they are made of, slots, notes."""
+    count = int(result.requests.arrival_ns.size)
+    slots = f"{result.slots} slots" if result.slot_busy_ns else "unlimited slots"
+    lines = [
+        result.source,
+        f"{slots}, utilisation {result.utilisation:.3g}, {result.throughput_rps:.4g} requests/s served"
+        if result.slot_busy_ns
+        else f"{slots}, {result.throughput_rps:.4g} requests/s served",
+    ]
+    if not result.unstable:
+        lines += ["", _tail_table(result, count)]
+    if result.slo_attainment is not None and result.slo_percentile is not None:
+        met = "met" if result.slo_attainment >= result.slo_percentile else "missed"
+        limit = quantity(result.slo_response_s, "s")
+        lines += [
+            "",
+            f"objective {result.slo_percentile:.4g} within {limit}: {met}, {result.slo_attainment:.2%} are",
+        ]
+    if len(result.slot_busy_ns) > 1:
+        shares = [share for share, _, _ in _slots(result)]
+        mean = sum(shares) / len(shares)
+        lines += [
+            "",
+            f"slots busy {min(shares):.1%} to {max(shares):.1%} (max/mean "
+            f"{max(shares) / mean if mean else 1.0:.3f}), Jain {result.jain_slots:.4f}",
+        ]
+    if result.energy_j_per_request > 0.0:
+        lines.append(f"energy {quantity(result.energy_j_per_request, 'J')} per request")
+    return "\n".join(lines + [f"note: {note}." for note in result.notes])
+
+
+def _tail_table(result: ServingResult, count: int) -> str:
+    """Response by percentile (nearest rank), its interval, and the parts that sum to it."""
+    parts = {name: dict(amounts) for name, amounts in result.parts}
+    rows: list[tuple[str, ...]] = [("", "p50", "p95", "p99", "p99.9", "max", "mean")]
+    whole = [quantity(value * 1e-9, "s") for _, value in _percentiles(result)]
+    mean = result.sum_response_ns / count
+    rows.append(("response", *whole, quantity(result.max_ns * 1e-9, "s"), quantity(mean * 1e-9, "s")))
+    if result.interval_s or result.too_few:
+        bounds = {name: f"± {quantity((high - low) / 2, 's', 2)}" for name, (low, high) in result.interval_s}
+        bounds |= dict.fromkeys(result.too_few, "too few")
+        rows.append(("95 % interval", *(bounds.get(name, "") for name, _ in _NAMES)))
+    for part in parts["mean"]:
+        label = "  while a slot idles" if part == "queue_imbalance" else f"  {part}"
+        cells = [quantity(parts[name][part] * 1e-9, "s") for name in ("p50", "p95", "p99")]
+        rows.append((label, *cells, "", "", quantity(parts["mean"][part] * 1e-9, "s")))
+    return columns(rows, right=range(1, 7))

@@ -1,0 +1,253 @@
+"""Replays against a plain loop, against reference figures to the nanosecond, and their invariants."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from explorer.__main__ import main
+from model.serving.replay import replay_round_robin, replay_shared
+from model.serving.result import Arrivals
+from model.serving.serve import serve
+from model.serving.workload import Fallback, GivenService, Stream, Throttle, Workload, load_workload
+
+from . import serving_oracle
+
+TRACE = """arrival_ns,input_tokens,output_tokens
+0,10,1
+0,5000,2
+40,10,3
+41,7,0
+41,9000,1
+1000,1,1
+"""
+WORKLOAD = """
+format = 1
+slots = 2
+[[stream]]
+name = "code"
+arrivals = { kind = "trace", file = "trace.csv" }
+service = { base_ns = 100, per_input_ns = 2, per_output_ns = 30 }
+"""
+
+
+def written(folder: Path, text: str = WORKLOAD, trace: str = TRACE) -> Path:
+    (folder / "trace.csv").write_text(trace, encoding="utf-8")
+    path = folder / "workload.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def made(
+    arrival, service, *, slots=2, placement="dynamic", throttle=None, fallback=None, tokens=None
+) -> Workload:
+    """A workload of given arrivals whose requests take ``service[i]`` ns."""
+    columns = [
+        np.array(column, dtype=np.int64) for column in (arrival, service, tokens or [0] * len(arrival))
+    ]
+    arrivals = Arrivals(columns[0], columns[2], columns[1], "made", recorded=True, endless=False)
+    stream = Stream("s", arrivals, None, GivenService(0, 0, 1), fallback=fallback)
+    return Workload("made", "", "", 0, slots, placement, True, throttle or Throttle(), (stream,))
+
+
+def test_by_hand(tmp_path):
+    """Two slots. Services 150, 10160, 210, 114, 18130, 132; 9000 and 5000 tokens are long."""
+    result = serve(load_workload(written(tmp_path)))
+    requests = result.requests
+    assert requests.start_ns.tolist() == [0, 0, 150, 360, 474, 10160]
+    assert requests.completion_ns.tolist() == [150, 10160, 360, 474, 18604, 10292]
+    assert requests.slot.tolist() == [0, 1, 0, 0, 0, 1]
+    assert dict(requests.parts)["queue"].tolist() == [0, 0, 110, 319, 433, 9160]
+    assert result.max_ns == 18563 and result.p50_ns == 433 and result.p95_ns == 18563
+    assert result.slot_requests == (4, 2)
+    assert result.utilisation == pytest.approx((18604 + 10160 + 132) / 2 / 1000)
+    assert result.completion_sha256 == (
+        hashlib.sha256(b"".join(t.to_bytes(8, "little") for t in requests.completion_ns.tolist())).hexdigest()
+    )
+
+
+times = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(0, 9)), min_size=1, max_size=40
+)
+
+
+@given(
+    rows=times,
+    slots=st.integers(1, 5),
+    placement=st.sampled_from(["dynamic", "round-robin"]),
+    windows=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 80)), max_size=3),
+    factor=st.tuples(st.integers(1, 9), st.integers(1, 4)),
+    fallback=st.none() | st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 3)),
+)
+@settings(max_examples=200, deadline=None)
+def test_equals_the_plain_loop_and_its_parts_sum(rows, slots, placement, windows, factor, fallback):
+    gaps, service, tokens = ([row[k] for row in rows] for k in range(3))
+    arrival = np.cumsum(gaps).tolist()
+    spans = sorted((begin, begin + length) for begin, length in windows)
+    disjoint = [span for k, span in enumerate(spans) if k == 0 or span[0] > max(end for _, end in spans[:k])]
+    rule = Fallback(*fallback) if fallback else None
+    workload = made(
+        arrival,
+        service,
+        slots=slots,
+        placement=placement,
+        throttle=Throttle(tuple(disjoint), *factor),
+        fallback=rule,
+        tokens=tokens,
+    )
+    result = serve(workload)
+    longer = [
+        need * rule.num // rule.den if rule and length > rule.max_input_tokens else need
+        for need, length in zip(service, tokens, strict=True)
+    ]
+    expected = serving_oracle.replay(arrival, longer, slots, placement, disjoint, factor)
+    requests = result.requests
+    found = zip(
+        requests.start_ns.tolist(), requests.completion_ns.tolist(), requests.slot.tolist(), strict=True
+    )
+    assert list(found) == expected
+    parts = dict(requests.parts)
+    assert parts["queue_imbalance"].tolist() == serving_oracle.waiting_beside_idle(arrival, expected, slots)
+    summed = sum(part for name, part in parts.items() if name != "queue_imbalance")
+    assert (summed == requests.completion_ns - requests.arrival_ns).all()
+    assert parts["base"].tolist() == service
+    for name, amounts in result.parts:
+        inside = sum(amount for part, amount in amounts if part != "queue_imbalance")
+        total = {"p50": result.p50_ns, "p95": result.p95_ns, "p99": result.p99_ns}.get(name)
+        mean = (2 * result.sum_response_ns + len(rows)) // (2 * len(rows))
+        assert inside == (mean if total is None else total)
+        assert 0 <= dict(amounts)["queue_imbalance"] <= dict(amounts)["queue"]
+    # Work is conserved; no request is lost or served twice; percentiles are in order.
+    assert sum(result.slot_busy_ns) == sum(end - start for start, end, _ in expected)
+    assert sum(result.slot_requests) == len(rows)
+    assert result.p50_ns <= result.p95_ns <= result.p99_ns <= result.p999_ns <= result.max_ns
+    for slot in range(slots):
+        own = sorted((start, end) for start, end, at in expected if at == slot)
+        assert all(one[1] <= two[0] for one, two in itertools.pairwise(own))
+
+
+@given(rows=times, slots=st.integers(1, 4))
+@settings(max_examples=100, deadline=None)
+def test_more_slots_or_less_work_never_hurt(rows, slots):
+    arrival, service = np.cumsum([row[0] for row in rows]).tolist(), [row[1] for row in rows]
+    few = serve(made(arrival, service, slots=slots))
+    many = serve(made(arrival, service, slots=slots + 1))
+    assert (many.requests.completion_ns <= few.requests.completion_ns).all()
+    less = serve(made(arrival, [max(0, need - 1) for need in service], slots=slots))
+    assert (less.requests.completion_ns <= few.requests.completion_ns).all()
+    assert not dict(few.requests.parts)["queue_imbalance"].any()
+
+
+def test_unlimited_slots_never_queue(tmp_path):
+    result = serve(load_workload(written(tmp_path, WORKLOAD.replace("slots = 2", 'slots = "unlimited"'))))
+    assert not dict(result.requests.parts)["queue"].any()
+    assert result.slot_busy_ns == ()
+    assert result.sum_response_ns == sum((150, 10160, 210, 114, 18130, 132))
+
+
+def test_results_are_read_only_and_leave_the_workload_alone(tmp_path):
+    workload = load_workload(written(tmp_path))
+    before = workload.streams[0].arrivals.arrival_ns.copy()
+    one, two = serve(workload), serve(workload)
+    with pytest.raises(ValueError, match="read-only"):
+        one.requests.start_ns[0] = 1
+    assert one.completion_sha256 == two.completion_sha256
+    assert (before == workload.streams[0].arrivals.arrival_ns).all()
+
+
+def test_slots_of_the_caller_win(tmp_path):
+    workload = load_workload(written(tmp_path))
+    assert serve(workload, slots=3).slots == 3
+    assert serve(replace(workload, slots=None)).slots == 1
+
+
+@pytest.mark.parametrize("kernel", [replay_shared, replay_round_robin])
+def test_kernels_keep_their_declared_signature(kernel):
+    assert len(kernel.signatures) == 1
+
+
+# ---------------------------------------------------------------- reference figures
+
+CASES = (
+    "azure_code_c4_fifo",
+    "mooncake_conv_c14_fifo",
+    "azure_code_c8_static_fallback",
+    "mooncake_conv_c14_throttle",
+)
+
+
+def reference_toml(case, traces: Path) -> str:
+    """The workload file that says what a reference case says."""
+    lines = ["format = 1", f"slots = {case['servers']}"]
+    if case.get("partition") == "round_robin_by_index":
+        lines.append('placement = { kind = "round-robin" }')
+    if throttle := case.get("throttle"):
+        windows, factor = throttle["windows_ns"], [throttle["num"], throttle["den"]]
+        lines.append(f"throttle = {{ windows_ns = {windows}, factor = {factor} }}")
+    service = ", ".join(f"{key} = {value}" for key, value in case["service"].items())
+    lines += [
+        "[[stream]]",
+        f'arrivals = {{ kind = "trace", file = "{(traces / Path(case["trace"]).name).as_posix()}" }}',
+        f"service = {{ {service} }}",
+    ]
+    if fallback := case.get("fallback"):
+        lines.append(
+            "fallback = { " + ", ".join(f"{key} = {value}" for key, value in fallback.items()) + " }"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", CASES)
+def test_reference_replays_to_the_nanosecond(shared, tmp_path, capsys, name):
+    cases = json.loads((shared / "oracles" / "replay_open.json").read_text())["cases"]
+    case = next(case for case in cases if case["id"] == name)
+    path = tmp_path / "workload.toml"
+    path.write_text(reference_toml(case, shared / "traces"), encoding="utf-8")
+    assert main(["serve", "--workload", str(path), "--json"]) == 0
+    found, wanted = json.loads(capsys.readouterr().out)["serving"], case["result"]
+    assert found["completion_sha256"] == wanted["completion_sha256"]
+    assert found["requests"] == wanted["n"]
+    for key in ("p50_ns", "p95_ns", "p99_ns", "max_ns", "sum_response_ns"):
+        assert found[key] == wanted[key]
+    assert [slot["busy_ns"] for slot in found["slots"]] == wanted["core_busy_ns"]
+    assert [slot["requests"] for slot in found["slots"]] == wanted["core_requests"]
+    assert found["utilisation"] == pytest.approx(wanted["offered_load"], rel=1e-9)
+    for percentile in ("p95", "p99"):
+        parts = found["parts"][percentile]
+        assert sum(parts.values()) - parts["queue_imbalance"] == wanted[f"{percentile}_ns"]
+
+
+@pytest.mark.shared
+def test_reference_grid_of_drivers_to_the_nanosecond(shared, tmp_path):
+    """16 replays: queueing, fallback, static partition and throttle on and off."""
+    grid = json.loads((shared / "oracles" / "replay_open.json").read_text())["whatif"]
+    for point in grid["grid"]:
+        case, on = dict(grid), point["on"]
+        if not on["fallback"]:
+            del case["fallback"]
+        if not on["throttle"]:
+            del case["throttle"]
+        if on["static_partition"]:
+            case["partition"] = "round_robin_by_index"
+        text = reference_toml(case, shared / "traces")
+        if not on["queueing"]:
+            text = text.replace("slots = 8", 'slots = "unlimited"')
+        path = tmp_path / "workload.toml"
+        path.write_text(text, encoding="utf-8")
+        found = serve(load_workload(path))
+        assert (found.p50_ns, found.p95_ns, found.p99_ns) == (
+            point["p50_ns"],
+            point["p95_ns"],
+            point["p99_ns"],
+        )
+        assert found.sum_response_ns == point["sum_response_ns"]
+        assert found.completion_sha256 == point["completion_sha256"]
