@@ -13,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 Sizes = tuple[tuple[str, int], ...]  # sorted by the order in which they were written; (dim, number)
 
 
@@ -94,10 +97,28 @@ class Plan:
         return Plan(tuple(sorted(groups, key=lambda group: group.operators[0])))
 
     @cached_property
+    def membership(self) -> NDArray[np.int32]:
+        """int32[operators]: the index of each operator's group. Read-only."""
+        lengths = [len(group.operators) for group in self.groups]
+        flat = [operator for group in self.groups for operator in group.operators]
+        out = np.empty(len(flat), dtype=np.int32)
+        out[flat] = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        out.setflags(write=False)
+        return out
+
+    @cached_property
     def group_of(self) -> tuple[int, ...]:
         """Per operator the index of its group."""
-        out = [0] * sum(len(group.operators) for group in self.groups)
-        for index, group in enumerate(self.groups):
-            for operator in group.operators:
-                out[operator] = index
-        return tuple(out)
+        return tuple(self.membership.tolist())
+
+    def changed(self, before: Plan) -> tuple[int, ...]:
+        """Indices of the groups that `before` does not hold with the same operators and knobs, by value."""
+        if self is before:
+            return ()
+        # Edits hand the groups that they leave alone on as the same objects: comparing these is free.
+        old = {group.operators[0]: group for group in before.groups}
+        return tuple(
+            index
+            for index, group in enumerate(self.groups)
+            if (other := old.get(group.operators[0])) is not group and other != group
+        )
