@@ -8,6 +8,9 @@ number, no truth value for a number, and an unknown key is a fault.
 from __future__ import annotations
 
 import difflib
+import json
+import os
+import secrets
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +91,61 @@ def read_toml(content: bytes, schema: type[_Schema], where: str) -> _Schema:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid TOML: {reason}", where=where) from error
     return check(table, schema, where)
+
+
+def read_json(content: bytes, schema: type[_Schema], where: str) -> _Schema:
+    """Parse JSON and check it against `schema`. A key that stands twice in one object is a fault.
+
+    Raises
+    ------
+    FileError : not UTF-8, not JSON, or not the schema; the message holds every fault with its path.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        table = dict(pairs)
+        if len(table) < len(pairs):
+            twice = next(key for key in table if [name for name, _ in pairs].count(key) > 1)
+            raise FileError(f"the key {twice!r} stands twice in one object", where=where)
+        return table
+
+    try:
+        table = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise FileError(f"is not valid JSON: {reason}", where=where) from error
+    if not isinstance(table, dict):
+        raise FileError("is JSON, but not an object with keys", where=where)
+    return check(table, schema, where)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all: beside its place first, then renamed into it.
+
+    Raises
+    ------
+    FileError : the folder is missing or cannot be written; what was there before is untouched.
+    """
+    real = Path(os.path.realpath(path))  # a link stays a link
+    part = real.with_name(f".{real.name[:40]}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            with part.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if real.exists():
+                part.chmod(real.stat().st_mode & 0o777)
+            part.replace(real)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise FileError(f"cannot be written: {reason}", where=str(path)) from error
 
 
 def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schema:

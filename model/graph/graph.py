@@ -258,6 +258,25 @@ class OperatorGraph:
         return start, target
 
     @cached_property
+    def links(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """CSR of the tensors that tie operators together: ``first`` int32[operators + 1], ``tensor`` int32.
+
+        What an operator writes and reads. Left out is a weight of one element: every layer of a model may
+        share the same epsilon, and nothing is saved by reading it once.
+        """
+        first, link = [0], list[int]()
+        for operator in self.operators:
+            for access in (*operator.inputs, *operator.outputs):
+                tensor = self.tensors[access.tensor]
+                if tensor.role is not TensorRole.WEIGHT or tensor.elements != 1:
+                    link.append(access.tensor)
+            first.append(len(link))
+        csr = np.array(first, dtype=np.int32), np.array(link, dtype=np.int32)
+        csr[0].setflags(write=False)
+        csr[1].setflags(write=False)
+        return csr
+
+    @cached_property
     def operator_by_name(self) -> dict[str, int]:
         """Operator index by name; ``<OpType>_<index>`` works for every operator as well."""
         names = {f"{operator.op_type}_{operator.index}": operator.index for operator in self.operators}
