@@ -633,9 +633,8 @@ class Document(QObject):
                 self._baseline = replace(computed, label=now.label)
                 self.baseline_changed.emit()
 
-        self.runner.submit(
-            Job(Lane.BASELINE, "Computing the baseline", work, done, lambda fault: self._log_fault(fault))
-        )
+        # A baseline without numbers shows no delta; the same fault is said for the plan itself.
+        self.runner.submit(Job(Lane.BASELINE, "Computing the baseline", work, done, self._baseline_failed))
 
     # -- faults ------------------------------------------------------------------------------------
     def _result_failed(self, kind: str, fault: BaseException, current: bool) -> None:
@@ -643,6 +642,9 @@ class Document(QObject):
             sentence = self._log_fault(fault)
             self.said.emit(sentence, "error")
             self.failed.emit(kind, sentence)
+
+    def _baseline_failed(self, fault: BaseException) -> None:
+        self._log_fault(fault)
 
     @Slot(object)
     def _background_failed(self, fault: BaseException) -> None:

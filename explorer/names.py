@@ -1,0 +1,41 @@
+"""What groups and operators are called on screen: one place, so that canvas, panels and messages agree.
+
+Knows the graph's values. A group's number is its place in the plan (groups are sorted by first operator).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from model.graph.graph import OperatorGraph, OpKind
+
+SHOWN_TYPES = 4
+
+
+def group_name(index: int) -> str:
+    """``G3``: the third group of the plan."""
+    return f"G{index + 1}"
+
+
+def operator_types(graph: OperatorGraph, operators: Iterable[int]) -> str:
+    """``MatMul Silu MatMul Mul``, at most four types and how many more; views are left out."""
+    members = [graph.operators[o] for o in operators]
+    shown = [o.op_type for o in members if o.kind is not OpKind.VIEW] or [o.op_type for o in members]
+    more = len(shown) - SHOWN_TYPES
+    return " ".join(shown[:SHOWN_TYPES]) + (f" +{more}" if more > 0 else "")
+
+
+def group_label(graph: OperatorGraph, index: int, operators: Sequence[int]) -> str:
+    """``G3  MatMul Silu MatMul Mul``; a single operator by its own name."""
+    if len(operators) == 1:
+        return f"{group_name(index)}  {graph.operators[operators[0]].name}"
+    return f"{group_name(index)}  {operator_types(graph, operators)}"
+
+
+def operator_list(graph: OperatorGraph, operators: Sequence[int], most: int = 6) -> str:
+    """``MatMul_4, Add_5 and 3 more``: for sentences."""
+    names = [graph.operators[o].name for o in operators[:most]]
+    more = len(operators) - len(names)
+    if more > 0:
+        return f"{', '.join(names)} and {more:,} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

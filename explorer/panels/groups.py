@@ -1,0 +1,194 @@
+"""Groups: every fusion group with its numbers, sortable, filterable, copyable.
+
+Knows `GroupResult`. The same columns are exported as CSV, with all digits, by `export`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHeaderView, QLineEdit
+
+from model.cost.result import CostResult, GroupResult
+
+from .. import look
+from ..document import Document
+from ..names import group_label, group_name, operator_list
+from .panel import Panel
+from .rows import Column, RowsTable
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """One group of a result."""
+
+    index: int
+    label: str
+    names: str
+    share: float  # of the graph's latency
+    dram_bytes: int
+    group: GroupResult
+
+    @property
+    def operators(self) -> tuple[int, ...]:
+        """The group's operators."""
+        return self.group.operators
+
+    @property
+    def fit(self) -> str:
+        """Fits, spills or does not fit, in words."""
+        if self.group.infeasible is not None:
+            return "does not fit"
+        return "spills" if self.group.registers.spilled_bytes else "fits"
+
+    @property
+    def fit_tip(self) -> str:
+        """Demand, capacity and levers where it does not fit."""
+        missing = self.group.infeasible
+        if missing is None:
+            return self.fit
+        return (
+            f"needs {look.fmt_bytes(missing.demand_bytes)} in {missing.memory}, "
+            f"{look.fmt_bytes(missing.capacity_bytes)} available.\n"
+            f"Try: {'; '.join(missing.levers) or 'split it'}"
+        )
+
+    @property
+    def bound_ratio(self) -> float:
+        """DRAM bytes over the I/O lower bound; 0 where there is none."""
+        return self.dram_bytes / self.group.lower_bound_bytes if self.group.lower_bound_bytes > 0 else 0.0
+
+
+def group_rows(result: CostResult) -> list[GroupRow]:
+    """Rows in the plan's order."""
+    graph, dram = result.request.graph, result.request.accelerator.dram.name
+    whole = result.totals.latency_s or 1.0
+    return [
+        GroupRow(
+            index,
+            group_label(graph, index, group.operators),
+            operator_list(graph, group.operators, 40),
+            group.latency_s / whole,
+            sum(group.dram_bytes(dram)),
+            group,
+        )
+        for index, group in enumerate(result.groups)
+    ]
+
+
+def _fit_state(row: GroupRow) -> str:
+    return {"fits": "", "spills": "warn", "does not fit": "bad"}[row.fit]
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        "Group", lambda r: r.label, lambda r: r.index, "Place in the plan, op types", lambda r: r.names, False
+    ),
+    Column("Ops", lambda r: look.fmt_count(len(r.operators)), lambda r: len(r.operators), "Operators"),
+    Column(
+        "Latency",
+        lambda r: look.fmt_seconds(r.group.latency_s),
+        lambda r: r.group.latency_s,
+        "From the group's start to its end, launch excluded",
+        lambda r: f"{r.group.latency_s:.9g} s",
+    ),
+    Column(
+        "Share",
+        lambda r: look.fmt_percent(r.share),
+        lambda r: r.share,
+        "Of the whole latency, launches included",
+    ),
+    Column(
+        "DRAM",
+        lambda r: look.fmt_bytes(r.dram_bytes),
+        lambda r: r.dram_bytes,
+        "Bytes read from and written to DRAM",
+        lambda r: look.fmt_bytes_exact(r.dram_bytes),
+    ),
+    Column(
+        "× bound",
+        lambda r: f"{r.bound_ratio:.2f}" if r.bound_ratio else look.NO_NUMBER,
+        lambda r: r.bound_ratio,
+        "DRAM bytes over the I/O lower bound",
+        lambda r: f"bound {look.fmt_bytes_exact(r.group.lower_bound_bytes)} ({r.group.bound_source})",
+    ),
+    Column(
+        "Utilisation",
+        lambda r: look.fmt_percent(r.group.utilisation) if r.group.macs else look.NO_NUMBER,
+        lambda r: r.group.utilisation if r.group.macs else -1.0,
+        "Ideal cycles over cycles of the matrix unit",
+    ),
+    Column(
+        "Bottleneck",
+        lambda r: r.group.bottleneck.name,
+        lambda r: r.group.bottleneck.name,
+        "The resource whose 10 % relief shortens the latency most",
+        lambda r: (
+            f"10 % relief gains {look.fmt_percent(r.group.bottleneck.gain_of_10_percent)}\n"
+            f"{r.group.bottleneck.evidence}"
+        ),
+        False,
+    ),
+    Column(
+        "Fit",
+        lambda r: r.fit,
+        lambda r: ("fits", "spills", "does not fit").index(r.fit),
+        "Whether its tiles fit the machine",
+        lambda r: r.fit_tip,
+        False,
+        _fit_state,
+    ),
+)
+
+
+class GroupsTable(Panel):
+    """The groups panel."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document, "groups", "Groups", "one row a launch · click a heading to sort")
+        self.filter = QLineEdit()
+        self.filter.setPlaceholderText("Filter: a name, a type, a bottleneck, “spills” …")
+        self.filter.setClearButtonEnabled(True)
+        self.filter.setAccessibleName("Filter the groups")
+        self.table = RowsTable(document, COLUMNS)
+        self.table.setAccessibleName("Fusion groups")
+        self.table.setSortingEnabled(True)
+        self.table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+        header = self.table.horizontalHeader()
+        header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
+        header.setStretchLastSection(True)
+        for column, width in enumerate((220, 48, 76, 64, 80, 64, 84, 150, 80)):
+            self.table.setColumnWidth(column, width)
+        self.filter.textChanged.connect(self._filter)
+        self.body.addWidget(self.filter)
+        self.body.addWidget(self.table, 1)
+        self.follow("cost", document.cost_changed)
+
+    def _filter(self, text: str) -> None:
+        self.table.filter.set_words(text)
+        self._count()
+
+    def _count(self) -> None:
+        shown, there = self.table.filter.rowCount(), self.table.rows.rowCount()
+        some = f"{shown:,} of {there:,}" if shown != there else f"{there:,}"
+        self.set_line(f"{some} launches · click a heading to sort")
+
+    def redraw(self) -> None:
+        """Rows of the newest result."""
+        result = self.document.cost
+        if self.explain_absence("the groups") or result is None:
+            return
+        self.table.show_rows(group_rows(result))
+        self._count()
+        self.show_body()
+
+    def select_group(self, index: int) -> None:
+        """Select a group by its place in the plan."""
+        for row in self.table.rows.rows:
+            if row.index == index:
+                self.document.select(row.operators)
+                return
+
+
+__all__ = ["COLUMNS", "GroupRow", "GroupsTable", "group_name", "group_rows"]

@@ -1,0 +1,298 @@
+"""Traffic heatmap: bytes of groups, operators or tensors between each pair of memory levels.
+
+Knows `CostResult.traffic` and its request. The sums here only add what the model counted. Between two levels
+a tensor counts once per group: what is read at its first reader there, what is written at its producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QHBoxLayout,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QWidget,
+)
+
+from model.cost.result import CostResult, GroupResult, Traffic
+
+from .. import look
+from ..document import Document
+from ..names import group_label
+from .panel import Panel
+from .rows import ROW_ROLE, Column, RowsTable
+
+Pair = tuple[str, str]
+MODES = ("groups", "operators", "tensors")
+
+
+@dataclass(slots=True)
+class TrafficRow:
+    """One line of the map: read and written bytes per pair of levels."""
+
+    label: str
+    operators: tuple[int, ...]
+    place: int
+    cells: dict[Pair, tuple[int, int]] = field(default_factory=dict)
+
+    def add(self, row: Traffic, read: int, write: int) -> None:
+        """Count one tensor's traffic."""
+        pair = (row.outer, row.inner)
+        before = self.cells.get(pair, (0, 0))
+        self.cells[pair] = (before[0] + read, before[1] + write)
+
+    def total(self, pair: Pair) -> int:
+        """Bytes read and written between a pair of levels."""
+        read, write = self.cells.get(pair, (0, 0))
+        return read + write
+
+
+def level_pairs(result: CostResult) -> tuple[Pair, ...]:
+    """Pairs of levels that anything crosses, outermost first."""
+    order = {level.name: rank for rank, level in enumerate(result.request.accelerator.memory)}
+    found = {(row.outer, row.inner) for group in result.groups for row in group.traffic}
+    last = len(order)
+    return tuple(sorted(found, key=lambda pair: (order.get(pair[0], last), order.get(pair[1], last))))
+
+
+def rows_by_group(result: CostResult) -> list[TrafficRow]:
+    """One row per fusion group, in the plan's order."""
+    graph = result.request.graph
+    rows: list[TrafficRow] = []
+    for index, group in enumerate(result.groups):
+        row = TrafficRow(group_label(graph, index, group.operators), group.operators, index)
+        for crossing in group.traffic:
+            row.add(crossing, crossing.read_bytes, crossing.write_bytes)
+        rows.append(row)
+    return rows
+
+
+def rows_by_operator(result: CostResult) -> list[TrafficRow]:
+    """One row per operator: reads at the first reader in its group, writes at the producer."""
+    graph = result.request.graph
+    rows = [TrafficRow(o.name, (o.index,), o.index) for o in graph.operators]
+    for group in result.groups:
+        readers, writers = _first_readers(result, group)
+        for crossing in group.traffic:
+            fallback = group.operators[0]
+            reader = readers.get(crossing.tensor, writers.get(crossing.tensor, fallback))
+            writer = writers.get(crossing.tensor, fallback)
+            rows[reader].add(crossing, crossing.read_bytes, 0)
+            rows[writer].add(crossing, 0, crossing.write_bytes)
+    return [row for row in rows if row.cells]
+
+
+def _first_readers(result: CostResult, group: GroupResult) -> tuple[dict[int, int], dict[int, int]]:
+    readers: dict[int, int] = {}
+    writers: dict[int, int] = {}
+    for number in group.operators:
+        operator = result.request.graph.operators[number]
+        for access in operator.inputs:
+            readers.setdefault(access.tensor, number)
+        for access in operator.outputs:
+            writers[access.tensor] = number
+    return readers, writers
+
+
+def rows_by_tensor(result: CostResult) -> list[TrafficRow]:
+    """One row per tensor that moves, most bytes first; clicking selects who writes and reads it."""
+    graph = result.request.graph
+    rows: dict[int, TrafficRow] = {}
+    for group in result.groups:
+        for crossing in group.traffic:
+            tensor = crossing.tensor
+            if tensor not in rows:
+                writer = int(graph.producer[tensor])
+                touching = ((writer,) if writer >= 0 else ()) + graph.consumers[tensor]
+                rows[tensor] = TrafficRow(graph.tensors[tensor].name, touching, tensor)
+            rows[tensor].add(crossing, crossing.read_bytes, crossing.write_bytes)
+    outermost = level_pairs(result)[:1]
+    return sorted(rows.values(), key=lambda row: -sum(row.total(pair) for pair in outermost))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Ends of the logarithmic colour scale in bytes; low 0 means that there is nothing to show."""
+
+    low: float
+    high: float
+
+    @staticmethod
+    def of(rows: Iterable[TrafficRow], pairs: Sequence[Pair]) -> Scale:
+        """From the smallest to the largest count that is not zero."""
+        counts = [count for row in rows for pair in pairs if (count := row.total(pair)) > 0]
+        return Scale(min(counts), max(counts)) if counts else Scale(0, 0)
+
+    def fraction(self, count: int) -> float:
+        """Where a count lies; a scale of one number shows it as much."""
+        return 1.0 if self.low == self.high else look.heat_fraction(count, self.low, self.high)
+
+
+class _HeatCells(QStyledItemDelegate):
+    """Paints labels plainly and cells as heat with their number."""
+
+    def __init__(self, table: RowsTable) -> None:
+        super().__init__(table)
+        self.pairs: tuple[Pair, ...] = ()
+        self.scale = Scale(0, 0)
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        """One cell."""
+        colours = look.palette()
+        row: TrafficRow = index.data(ROW_ROLE)
+        rect = QRectF(option.rect)  # type: ignore[attr-defined]
+        chosen = bool(option.state & QStyle.StateFlag.State_Selected)  # type: ignore[attr-defined]
+        painter.save()
+        if index.column() == 0:
+            painter.setFont(look.font(look.BODY, strong=chosen))
+            painter.setPen(colours.accent if chosen else colours.text)
+            text = QFontMetrics(painter.font()).elidedText(
+                row.label, Qt.TextElideMode.ElideRight, int(rect.width()) - 8
+            )
+            painter.drawText(rect.adjusted(0, 0, -8, 0), Qt.AlignmentFlag.AlignVCenter, text)
+        else:
+            self._cell(painter, rect.adjusted(0, 0, -1, -1), row.total(self.pairs[index.column() - 1]))
+        painter.restore()
+
+    def _cell(self, painter: QPainter, rect: QRectF, count: int) -> None:
+        colours = look.palette()
+        fill = look.heat_color(self.scale.fraction(count)) if count else colours.sunken
+        painter.fillRect(rect, fill)
+        painter.setFont(look.font(look.SMALL, strong=count > 0))
+        painter.setPen(look.text_on(fill) if count else colours.muted)
+        text = look.fmt_bytes(count)
+        metrics = QFontMetrics(painter.font())
+        if metrics.horizontalAdvance(text) > rect.width() - 4:
+            text = text.partition(" ")[0]
+        painter.drawText(rect, Qt.AlignmentFlag.AlignCenter, text)
+
+
+class _Legend(QWidget):
+    """The colour bar with the bytes at its ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Scale(0, 0)
+        self.setFixedHeight(20)
+
+    def sizeHint(self) -> QSize:
+        """Wide enough for the bar and both numbers."""
+        return QSize(220, 20)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Bar, ends, and what they measure."""
+        painter = QPainter(self)
+        painter.setFont(look.font(look.TINY))
+        painter.setPen(look.palette().muted)
+        if self.scale.high <= 0:
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter, "nothing moves")
+            return
+        low, high = look.fmt_bytes(self.scale.low), look.fmt_bytes(self.scale.high)
+        metrics = painter.fontMetrics()
+        left = metrics.horizontalAdvance(low) + 6
+        width = 96
+        middle = self.height() / 2
+        painter.drawText(QRectF(0, 0, left, self.height()), Qt.AlignmentFlag.AlignVCenter, low)
+        for step in range(width):
+            painter.fillRect(QRectF(left + step, middle - 4, 1, 8), look.heat_color(step / (width - 1)))
+        rest = QRectF(left + width + 6, 0, self.width(), self.height())
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, f"{high}   log scale")
+
+
+class Heatmap(Panel):
+    """The traffic panel."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document, "traffic", "Traffic", "bytes between memory levels · log scale")
+        self.mode = QComboBox()
+        self.mode.addItems([mode.capitalize() for mode in MODES])
+        self.mode.setAccessibleName("Rows of the traffic map")
+        self.mode.currentIndexChanged.connect(self.invalidate)
+        self.table = RowsTable(document, (_label_column(),))
+        self.table.setAccessibleName("Traffic by row and memory level")
+        self.cells = _HeatCells(self.table)
+        self.table.setItemDelegate(self.cells)
+        self.table.setMouseTracking(True)
+        self.legend = _Legend()
+        foot = QHBoxLayout()
+        foot.addWidget(self.legend, 1)
+        foot.addWidget(self.mode)
+        self.body.addWidget(self.table, 1)
+        self.body.addLayout(foot)
+        self.follow("cost", document.cost_changed)
+
+    def redraw(self) -> None:
+        """Rows of the newest result in the chosen mode."""
+        result = self.document.cost
+        if self.explain_absence("traffic") or result is None:
+            return
+        pairs = level_pairs(result)
+        mode = MODES[max(0, self.mode.currentIndex())]
+        rows = {"groups": rows_by_group, "operators": rows_by_operator, "tensors": rows_by_tensor}[mode](
+            result
+        )
+        if not rows or not pairs:
+            self.say("No operator of this graph moves a byte that is known. Bind its symbolic dims (Ctrl+B).")
+            return
+        if not self.document.previewing or self.cells.scale.high <= 0 or pairs != self.cells.pairs:
+            self.cells.scale = self.legend.scale = Scale.of(rows, pairs)  # frozen during a drag
+        self.cells.pairs = pairs
+        columns = [_label_column(), *(_pair_column(result, pair) for pair in pairs)]
+        self.table.show_rows(rows, columns)
+        self._share_width()
+        self.legend.update()
+        self.show_body()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Cells share what the labels leave."""
+        super().resizeEvent(event)
+        self._share_width()
+
+    def _share_width(self) -> None:
+        count = self.table.rows.columnCount() - 1
+        if count < 1:
+            return
+        width = self.table.viewport().width()
+        cell = max(52, int(width * 0.62) // count)
+        self.table.setColumnWidth(0, max(72, width - cell * count))
+        for column in range(1, count + 1):
+            self.table.setColumnWidth(column, cell)
+
+
+def _label_column() -> Column:
+    return Column("", lambda row: row.label, lambda row: row.place, right=False)
+
+
+def _pair_column(result: CostResult, pair: Pair) -> Column:
+    outer, inner = pair
+
+    def tip(row: TrafficRow) -> str:
+        read, write = row.cells.get(pair, (0, 0))
+        share = row.total(pair) / max(1, total)
+        return (
+            f"{row.label}\n{outer} to {inner}: read {look.fmt_bytes_exact(read)}, "
+            f"written {look.fmt_bytes_exact(write)}\n"
+            f"{look.fmt_percent(share)} of all bytes between these levels"
+        )
+
+    total = sum(
+        row.read_bytes + row.write_bytes
+        for group in result.groups
+        for row in group.traffic
+        if (row.outer, row.inner) == pair
+    )
+    return Column(
+        outer,
+        lambda row: look.fmt_bytes(row.total(pair)),
+        lambda row: row.total(pair),
+        f"Bytes read and written between {outer} and {inner}",
+        tip,
+    )

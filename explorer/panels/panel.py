@@ -1,0 +1,117 @@
+"""What every panel is: a title, one grey line that says what is measured, and a body or a message.
+
+Knows the document's signals. A panel draws from a result and the request inside it, never from the current
+plan; while it is hidden it only remembers that it is behind.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal, SignalInstance
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QLabel, QStackedLayout, QVBoxLayout, QWidget
+
+from ..document import Document
+from ..look import GRID
+
+
+class Panel(QWidget):
+    """Subclasses fill `body` and implement `redraw`."""
+
+    line_changed = Signal(str)
+    """Emitted when the grey line changed; the dock's title bar shows it."""
+
+    def __init__(self, document: Document, name: str, title: str, line: str) -> None:
+        super().__init__()
+        self.setObjectName(name)
+        self.setAccessibleName(title)
+        self.document = document
+        self.title = title
+        self.line = line
+        self._behind = True
+        self._message = QLabel()
+        self._message.setWordWrap(True)
+        self._message.setProperty("muted", True)
+        self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._message.setMargin(4 * GRID)
+        self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.content = QWidget()
+        self.body = QVBoxLayout(self.content)
+        self.body.setContentsMargins(3 * GRID, 0, 3 * GRID, 2 * GRID)
+        self.body.setSpacing(2 * GRID)
+        self._pages = QStackedLayout(self)
+        self._pages.addWidget(self._message)
+        self._pages.addWidget(self.content)
+        self.say("Nothing to show yet.")
+
+    def follow(self, kind: str, *signals: SignalInstance) -> None:
+        """Draw anew on `signals`; show the sentence when the result of `kind` could not be computed."""
+        document = self.document
+        for signal in (document.graph_changed, *signals):
+            signal.connect(self.invalidate)
+        document.ready_changed.connect(self._waited)
+
+        def failed(what: str, sentence: str) -> None:
+            if what == kind:
+                self.say(sentence, "error")
+
+        document.failed.connect(failed)
+
+    def _waited(self) -> None:
+        if self.document.cost is None:
+            self.invalidate()
+
+    def set_line(self, line: str) -> None:
+        """Change the grey line."""
+        if line != self.line:
+            self.line = line
+            self.line_changed.emit(line)
+
+    def say(self, sentence: str, level: str = "note") -> None:
+        """Show a sentence in place of the body: what is missing and what to try."""
+        sign = {"error": "✕  ", "warning": "⚠  "}.get(level, "")
+        self._message.setText(sign + sentence)
+        state = {"error": "bad", "warning": "warn"}.get(level, "")
+        if self._message.property("state") != state:
+            self._message.setProperty("state", state)
+            self._message.style().polish(self._message)
+        self._pages.setCurrentWidget(self._message)
+
+    def show_body(self) -> None:
+        """Show the body."""
+        self._pages.setCurrentWidget(self.content)
+
+    @property
+    def message(self) -> str:
+        """The sentence shown in place of the body; empty while the body is shown."""
+        return self._message.text() if self._pages.currentWidget() is self._message else ""
+
+    def invalidate(self, *_: object) -> None:
+        """Draw anew, now or when next shown."""
+        self._behind = True
+        if self.isVisible():
+            self._behind = False
+            self.redraw()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Catch up with what changed while hidden."""
+        super().showEvent(event)
+        if self._behind:
+            self._behind = False
+            self.redraw()
+
+    def redraw(self) -> None:
+        """Bring the body up to date."""
+        raise NotImplementedError
+
+    def explain_absence(self, what: str) -> bool:
+        """Say why there is no cost result; False where there is one and the body can be drawn."""
+        document = self.document
+        if document.graph is None:
+            self.say("No model is open. Open one with Ctrl+O, drop a file here, or take a sample.")
+        elif document.accelerator is None:
+            self.say("No machine is chosen. Choose one in the header.")
+        elif document.cost is None:
+            self.say(f"{document.preparing}…" if document.preparing else f"Computing {what}…")
+        else:
+            return False
+        return True

@@ -1,0 +1,146 @@
+"""One percentile as a stacked bar of its exact parts, with a legend that carries the numbers.
+
+Knows the names of SERVING-MODEL's parts. The parts sum to the percentile exactly; the model made them so.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from model.serving.result import ServingResult
+
+from .. import look
+
+WITHIN = {"queue_imbalance": "queue"}
+"""Parts that lie within another one and are not added again."""
+PART_NAMES = {
+    "base": "service",
+    "contention_queue": "contention",
+    "stall_burst": "burst stall",
+    "stall_steady": "steady stall",
+    "stall_spill": "spill stall",
+    "stall_refetch": "refetch stall",
+    "batch_wait": "batch wait",
+    "queue_imbalance": "imbalance",
+    "off_home": "off home",
+}
+HUES = {
+    "queue": 0,
+    "contention_queue": 5,
+    "base": 2,
+    "fallback": 3,
+    "stall_burst": 1,
+    "stall_spill": 4,
+    "batch_wait": 6,
+}
+"""A part keeps its colour in every picture; rare parts share the last one, the legend tells them apart."""
+
+
+def shown_parts(result: ServingResult, percentile: str) -> list[tuple[str, int, int]]:
+    """(name, ns, ns of it that is imbalance) of a percentile's parts that are not zero, largest first."""
+    for name, parts in result.parts:
+        if name == percentile:
+            values = dict(parts)
+            inside = {outer: values.get(inner, 0) for inner, outer in WITHIN.items()}
+            rows = [(p, ns, inside.get(p, 0)) for p, ns in parts if p not in WITHIN and ns != 0]
+            return sorted(rows, key=lambda row: -abs(row[1]))
+    return []
+
+
+class Parts(QWidget):
+    """One percentile as a stacked bar of its exact parts, with a legend that carries the numbers."""
+
+    BAR = 18
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[tuple[str, int, int]] = []
+        self.total_ns = 0
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def show_parts(self, parts: list[tuple[str, int, int]], total_ns: int) -> None:
+        """Draw these parts of `total_ns`."""
+        self.parts, self.total_ns = parts, total_ns
+        self.setAccessibleDescription(", ".join(f"{self._name(p)} {look.fmt_ns(ns)}" for p, ns, _ in parts))
+        self.setToolTip("\n".join(self._tip(*part) for part in parts) + "\nThe parts sum to it exactly.")
+        self.updateGeometry()
+        self.update()
+
+    @staticmethod
+    def _name(part: str) -> str:
+        return PART_NAMES.get(part, part.replace("_", " "))
+
+    def _tip(self, part: str, ns: int, inside: int) -> str:
+        share = look.fmt_percent(ns / self.total_ns) if self.total_ns else look.NO_NUMBER
+        imbalance = f", of which {look.fmt_ns(inside)} while another slot was idle" if inside else ""
+        return f"{self._name(part)}: {ns:,} ns ({share}){imbalance}"
+
+    def _legend_texts(self) -> list[str]:
+        texts = []
+        for part, ns, inside in self.parts:
+            extra = f" (imbalance {look.fmt_ns(inside)})" if inside else ""
+            texts.append(f"{self._name(part)} {look.fmt_ns(ns)}{extra}")
+        return texts
+
+    def _places(self, width: int) -> list[QRectF]:
+        """Where each legend entry goes; wraps."""
+        metrics = self.fontMetrics()
+        places, left, top = [], 0.0, self.BAR + 6.0
+        for text in self._legend_texts():
+            wide = metrics.horizontalAdvance(text) + 28
+            if left and left + wide > width:
+                left, top = 0.0, top + 16
+            places.append(QRectF(left, top, wide, 16))
+            left += wide
+        return places
+
+    def sizeHint(self) -> QSize:
+        """Bar and as many legend lines as the width asks for."""
+        return QSize(300, self.heightForWidth(max(200, self.width())))
+
+    def minimumSizeHint(self) -> QSize:
+        """The same: the legend is never cut."""
+        return QSize(160, self.heightForWidth(max(200, self.width())))
+
+    def hasHeightForWidth(self) -> bool:
+        """The legend wraps."""
+        return True
+
+    def heightForWidth(self, width: int) -> int:
+        """Height that the legend takes at this width."""
+        places = self._places(width)
+        return int(places[-1].bottom()) + 2 if places else self.BAR + 4
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Bar, numbers where they fit, legend."""
+        colours = look.palette()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        positive = sum(max(0, ns) for _, ns, _ in self.parts)
+        left = 0.0
+        small = look.font(look.SMALL, strong=True)
+        for place, (part, ns, _), text in zip(
+            self._places(self.width()), self.parts, self._legend_texts(), strict=True
+        ):
+            fill = colours.group(self._hue(part))
+            if ns > 0 and positive:
+                wide = self.width() * ns / positive
+                bar = QRectF(left, 0, max(1.0, wide - 1), self.BAR)
+                painter.fillRect(bar, fill)
+                number = look.fmt_ns(ns)
+                painter.setFont(small)
+                if painter.fontMetrics().horizontalAdvance(number) + 8 < wide:
+                    painter.setPen(look.text_on(fill))
+                    painter.drawText(bar, Qt.AlignmentFlag.AlignCenter, number)
+                left += wide
+            painter.fillRect(QRectF(place.left(), place.top() + 4, 8, 8), fill)
+            painter.setFont(look.font(look.SMALL))
+            painter.setPen(colours.muted)
+            painter.drawText(place.adjusted(14, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, text)
+
+    @staticmethod
+    def _hue(part: str) -> int:
+        """A part keeps its colour in every picture."""
+        return HUES.get(part, 7)

@@ -1,0 +1,201 @@
+"""Registers: one gauge a group, live against the limit, with spill, occupancy and what would relieve it.
+
+Knows `RegisterUse`. The tick is the limit; a bar past it spills, and the row says so in words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
+from PySide6.QtGui import QFontMetrics, QPainter, QPen
+from PySide6.QtWidgets import QLabel, QStyle, QStyledItemDelegate, QStyleOptionViewItem
+
+from model.cost.result import CostResult, RegisterUse
+
+from .. import look
+from ..document import Document
+from ..names import group_label, group_name
+from .panel import Panel
+from .rows import ROW_ROLE, Column, RowsTable
+
+FULL = 1.25
+"""The bar's right end, in limits: room to see how far past the limit a group is."""
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeRow:
+    """One group's gauge."""
+
+    index: int
+    label: str
+    operators: tuple[int, ...]
+    use: RegisterUse
+
+    @property
+    def pressure(self) -> float:
+        """Live over limit; 0 where the machine has no limit."""
+        return self.use.live / self.use.limit if self.use.limit > 0 else 0.0
+
+    @property
+    def spills(self) -> bool:
+        """Whether anything is spilled."""
+        return self.use.spilled_bytes > 0
+
+    @property
+    def reading(self) -> str:
+        """``181 / 255 · occupancy 0.50``."""
+        use = self.use
+        if use.limit <= 0:
+            return "no limit given"
+        if use.unit == "bytes":
+            live = f"{look.fmt_bytes(use.live)} / {look.fmt_bytes(use.limit)}"
+        else:
+            live = f"{use.live:,} / {use.limit:,}"
+        if self.spills:
+            return f"{live} · spills {look.fmt_bytes(use.spilled_bytes)}"
+        return live if use.unit == "bytes" else f"{live} · occupancy {use.occupancy:.2f}"
+
+    @property
+    def state(self) -> str:
+        """Colour of the gauge: spills, nearly full, fits."""
+        return "bad" if self.spills or self.pressure > 1.0 else "warn" if self.pressure > 0.9 else "good"
+
+    @property
+    def tip(self) -> str:
+        """Everything that is known, on separate lines."""
+        use = self.use
+        lines = [self.label, f"live {use.live:,} of {use.limit:,} {use.unit} ({self.pressure:.0%})"]
+        if self.spills:
+            lines.append(
+                f"spills {look.fmt_bytes_exact(use.spilled_bytes)} to {use.spill_to}, and reads it back"
+            )
+        if use.unit != "bytes":
+            lines.append(f"thread occupancy {use.occupancy:.2f}")
+        if use.limited_by:
+            lines.append(f"limited by {use.limited_by}")
+        if use.relief:
+            lines.append(f"Try: {use.relief}")
+        return "\n".join(lines)
+
+
+def gauge_rows(result: CostResult) -> list[GaugeRow]:
+    """Groups by pressure, the tightest first; ties in the plan's order."""
+    graph = result.request.graph
+    rows = [
+        GaugeRow(index, group_label(graph, index, group.operators), group.operators, group.registers)
+        for index, group in enumerate(result.groups)
+    ]
+    return sorted(rows, key=lambda row: (-row.spills, -row.pressure, row.index))
+
+
+class _Gauge(QStyledItemDelegate):
+    """Paints the label, the bar with its tick, or the reading."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        """One cell."""
+        colours = look.palette()
+        row: GaugeRow = index.data(ROW_ROLE)
+        rect = QRectF(option.rect)  # type: ignore[attr-defined]
+        chosen = bool(option.state & QStyle.StateFlag.State_Selected)  # type: ignore[attr-defined]
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if index.column() == 1:
+            self._bar(painter, rect.adjusted(0, 4, -8, -4), row)
+        else:
+            label = index.column() == 0
+            painter.setFont(look.font(look.BODY if label else look.SMALL, strong=chosen and label))
+            if label:
+                painter.setPen(colours.accent if chosen else colours.text)
+            else:
+                painter.setPen(colours.bad if row.state == "bad" else colours.muted)
+            text = QFontMetrics(painter.font()).elidedText(
+                row.label if label else row.reading, Qt.TextElideMode.ElideRight, int(rect.width()) - 8
+            )
+            painter.drawText(rect.adjusted(0, 0, -8, 0), Qt.AlignmentFlag.AlignVCenter, text)
+        painter.restore()
+
+    def _bar(self, painter: QPainter, rect: QRectF, row: GaugeRow) -> None:
+        colours = look.palette()
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(colours.sunken)
+        painter.drawRoundedRect(rect, 3, 3)
+        if row.use.limit <= 0:
+            return
+        filled = QRectF(rect)
+        filled.setWidth(max(2.0, rect.width() * min(1.0, row.pressure / FULL)))
+        painter.setBrush(getattr(colours, row.state))
+        painter.drawRoundedRect(filled, 3, 3)
+        tick = rect.left() + rect.width() / FULL
+        painter.setPen(QPen(colours.text, 2))
+        painter.drawLine(int(tick), int(rect.top()) - 1, int(tick), int(rect.bottom()) + 1)
+
+
+class RegisterGauges(Panel):
+    """The registers panel."""
+
+    def __init__(self, document: Document) -> None:
+        super().__init__(document, "registers", "Registers", "live / limit")
+        self.table = RowsTable(
+            document,
+            (
+                Column("Group", lambda r: r.label, lambda r: r.index, right=False, row_tip=lambda r: r.tip),
+                Column(
+                    "Pressure", lambda r: f"{r.pressure:.0%}", lambda r: r.pressure, row_tip=lambda r: r.tip
+                ),
+                Column("Reading", lambda r: r.reading, lambda r: r.use.live, row_tip=lambda r: r.tip),
+            ),
+            header=False,
+        )
+        self.table.setAccessibleName("Register pressure by group")
+        self.table.setItemDelegate(_Gauge(self.table))
+        self.advice = QLabel()
+        self.advice.setWordWrap(True)
+        self.advice.setProperty("strong", True)
+        self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.body.addWidget(self.table, 1)
+        self.body.addWidget(self.advice)
+        self.follow("cost", document.cost_changed)
+
+    def redraw(self) -> None:
+        """Gauges of the newest result, the tightest group first."""
+        result = self.document.cost
+        if self.explain_absence("register pressure") or result is None:
+            return
+        machine = result.request.accelerator
+        if machine.registers is None:
+            self.set_line("live / limit")
+            self.say(f"{machine.name} gives no registers: they limit nothing there. Choose another machine.")
+            return
+        rows = gauge_rows(result)
+        per = "per thread" if machine.registers.model == "simt" else "in accumulators"
+        spilling = sum(row.spills for row in rows)
+        self.set_line(f"live / limit {per}" + (f" · {spilling:,} of {len(rows):,} spill" if spilling else ""))
+        self.table.show_rows(rows)
+        self._share_width()
+        self._advise(rows)
+        self.show_body()
+
+    def _advise(self, rows: list[GaugeRow]) -> None:
+        worst = rows[0] if rows else None
+        if worst is not None and (worst.spills or worst.use.relief):
+            limit = worst.use.limited_by or "registers"
+            remedy = f" Try: {worst.use.relief}." if worst.use.relief else ""
+            self.advice.setText(f"{group_name(worst.index)} limited by {limit}.{remedy}")
+        self.advice.setVisible(worst is not None and (worst.spills or bool(worst.use.relief)))
+        self.advice.setProperty("state", "warn")
+
+    def resizeEvent(self, event: object) -> None:
+        """The reading keeps its width; label and bar share the rest."""
+        super().resizeEvent(event)  # type: ignore[arg-type]
+        self._share_width()
+
+    def _share_width(self) -> None:
+        width = self.table.viewport().width()
+        reading = min(190, max(120, width * 2 // 5))
+        label = (width - reading) * 2 // 5
+        self.table.setColumnWidth(0, label)
+        self.table.setColumnWidth(1, width - reading - label)
+        self.table.setColumnWidth(2, reading)
