@@ -35,6 +35,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 KERNEL_MODULES: tuple[str, ...] = (
     "model.graph.layering",
     "model.plan.bitsets",
+    "model.cost.sweep",
+    "model.cost.footprint",
     "model.cost.traffic",
     "model.cost.registers",
     "model.cost.timing",

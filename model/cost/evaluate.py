@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from .layout import NestArrays, pack, workspace
 from .nest import Nest
+from .sweep import ACC_OPERATOR, ACC_TENSOR
+from .traffic import measure
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +62,34 @@ def evaluate(nest: Nest) -> NestCounts:
     OverflowError
         Where a count does not fit 64 bits.
     """
-    raise NotImplementedError(nest)
+    arrays = pack(nest)
+    return counts_of(nest, arrays)
+
+
+def counts_of(nest: Nest, arrays: NestArrays, fragments: bool = True) -> NestCounts:
+    """The counts of a packed nest; ``fragments`` False: operand tiles take no room in the registers."""
+    counts = np.zeros((2, arrays.acc.shape[0], 4), np.int64)
+    points = np.zeros(len(nest.operators), np.int64)
+    footprint = np.zeros(2, np.int64)
+    rows, work = workspace(arrays)
+    rescale = measure(
+        arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
+        arrays.levels, arrays.stages, int(fragments), counts, points, footprint, rows, work,
+    )  # fmt: skip
+    sums: dict[tuple[int, int, int], list[int]] = {}
+    for level in range(arrays.levels):
+        for a, row in enumerate(counts[level].tolist()):
+            if any(row):
+                key = (level, int(arrays.acc[a, ACC_OPERATOR]), int(arrays.acc[a, ACC_TENSOR]))
+                total = sums.setdefault(key, [0, 0, 0, 0])
+                for column, number in enumerate(row):
+                    total[column] += number
+    streams = tuple(
+        StreamCount(tensor, operator, level, *sums[level, operator, tensor])
+        for level, operator, tensor in sorted(sums)
+    )
+    executed = tuple(int(n) for n in points)
+    macs = tuple(n if op.contraction else 0 for n, op in zip(executed, nest.operators, strict=True))
+    return NestCounts(
+        streams, tuple(int(b) for b in footprint[: arrays.levels]), macs, executed, int(rescale)
+    )

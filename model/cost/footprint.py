@@ -1,0 +1,263 @@
+"""Kernels: the peak bytes that a nest holds in the buffer and in the registers (docs/loop-tree.md, section 3).
+
+Knows arrays only. `traffic.measure` fills the workspace rows that these read.
+"""
+
+from __future__ import annotations
+
+from ..compiled import kernel
+from .sweep import (
+    ACC_DEPTH1,
+    ACC_FIXED,
+    ACC_OPERATOR,
+    ACC_SHAPE,
+    ACC_TENSOR,
+    ACC_TOUCH,
+    ACC_WRITE,
+    HOME_OUTER,
+    HOME_REGISTERS,
+    LOOP_DIM,
+    LOOP_FIRST,
+    LOOP_LAST,
+    LOOP_TRIPS,
+    OP_CONTRACTION,
+    OP_END,
+    OP_FIRST,
+    OP_OWN,
+    OP_POINTWISE,
+    OP_REDUCED,
+    OP_STATISTICS,
+    OP_TREE,
+    OP_WRITES,
+    TEN_BITS,
+    TEN_ELEMENTS,
+    TEN_HOME,
+    TEN_LAST,
+    TEN_PARTIAL,
+    TEN_PRODUCER,
+    W_BYTES0,
+    W_DEPTH0,
+    W_DEPTH1,
+    W_EFFECTIVE0,
+    W_EFFECTIVE1,
+    W_LAST,
+    W_LEADER,
+    W_LENGTH,
+    W_LIVE,
+    W_SAVED,
+    W_TILE0,
+    step_of,
+    tile_elements,
+)
+
+
+@kernel("int64(int64, int64, int64[:,::1], int64[::1], int64[:,::1])")
+def child_of(operator, node, path, lengths, loops):
+    """The loop just below loop `node` (-1: the root) on the operator's path, seeing through one-trip loops; -1: none."""
+    position = 0
+    if node >= 0:
+        while path[operator, position] != node:
+            position += 1
+        position += 1
+    for j in range(position, lengths[operator]):
+        if loops[path[operator, j], LOOP_TRIPS] > 1:
+            return path[operator, j]
+    return -1
+
+
+@kernel("void(int64, int64, int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])")
+def add_live(size, node, first, last, path, lengths, loops, work):
+    """Add `size` bytes from the child of `node` that holds operator `first` to the one that holds `last`."""
+    child = child_of(first, node, path, lengths, loops)
+    low = loops[child, LOOP_FIRST] if child >= 0 else first
+    child = child_of(last, node, path, lengths, loops)
+    high = loops[child, LOOP_LAST] if child >= 0 else last
+    work[W_LIVE, low] += size
+    work[W_LIVE, high + 1] -= size
+
+
+@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1])")
+def unfinished(ops, acc, a, row, depth, loops):
+    """Whether a sum loop (own dim, not touched by the output, several trips) stands among ``row[:depth]``."""
+    mask = ops[acc[a, ACC_OPERATOR], OP_OWN] & ~acc[a, ACC_TOUCH]
+    for j in range(depth):
+        if mask >> loops[row[j], LOOP_DIM] & 1 and loops[row[j], LOOP_TRIPS] > 1:
+            return True
+    return False
+
+
+@kernel("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1])")
+def source_of(acc, ten, ops, a, work):
+    """The access whose tile a read finds in the buffer: its stream's leader, or its producer's; -1: none there."""
+    t = acc[a, ACC_TENSOR]
+    if ten[t, TEN_HOME] == HOME_OUTER:
+        return work[W_LEADER, a]
+    if ten[t, TEN_HOME] == HOME_REGISTERS:
+        return -1
+    p = ten[t, TEN_PRODUCER]
+    for b in range(ops[p, OP_WRITES], ops[p, OP_END]):
+        if acc[b, ACC_TENSOR] == t:
+            return b
+    return -1
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])"
+)
+def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
+    """Footprint of level 0 in bytes; fills W_TILE0 (elements) and W_BYTES0 (one copy) per access."""
+    operators = ops.shape[0]
+    for o in range(operators + 1):
+        work[W_LIVE, o] = 0
+    for a in range(acc.shape[0]):
+        o = acc[a, ACC_OPERATOR]
+        t = acc[a, ACC_TENSOR]
+        home = ten[t, TEN_HOME]
+        work[W_TILE0, a] = 0
+        work[W_BYTES0, a] = 0
+        streamed = home == HOME_OUTER
+        if home == HOME_REGISTERS or (not streamed and acc[a, ACC_WRITE] == 0) or work[W_LEADER, a] != a:
+            continue
+        if acc[a, ACC_FIXED] >= 0:
+            if streamed:
+                continue
+            elements = ten[t, TEN_ELEMENTS]
+        else:
+            elements = tile_elements(acc, a, axes, rows[o], work[W_DEPTH0, a], loops, extents)
+        bits = ten[t, TEN_BITS]
+        if acc[a, ACC_WRITE]:
+            inner = work[W_EFFECTIVE1, a] if levels == 2 else work[W_LENGTH, o]
+            if acc[a, ACC_FIXED] < 0 and unfinished(ops, acc, a, rows[o], inner, loops):
+                bits = ten[t, TEN_PARTIAL]
+        size = (elements * bits + 7) // 8
+        work[W_TILE0, a] = elements
+        work[W_BYTES0, a] = size
+        r = work[W_EFFECTIVE0, a]
+        node = rows[o, r - 1] if r > 0 else -1
+        last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
+        add_live(size * (stages if streamed and r > 0 else 1), node, o, last, path, lengths, loops, work)
+    for o in range(operators):
+        if ops[o, OP_STATISTICS] == 0:
+            continue
+        for j in range(ops[o, OP_TREE]):
+            if ops[o, OP_REDUCED] >> loops[path[o, j], LOOP_DIM] & 1:
+                elements = ops[o, OP_STATISTICS]
+                for d in range(extents.size):
+                    if (ops[o, OP_OWN] & ~ops[o, OP_REDUCED]) >> d & 1:
+                        elements *= step_of(d, path[o], j, loops, extents)
+                size = (elements * ten[acc[ops[o, OP_WRITES], ACC_TENSOR], TEN_PARTIAL] + 7) // 8
+                work[W_LIVE, loops[path[o, j], LOOP_FIRST]] += size
+                work[W_LIVE, loops[path[o, j], LOOP_LAST] + 1] -= size
+                break
+    peak = 0
+    live = 0
+    for o in range(operators):
+        live += work[W_LIVE, o]
+        saved = 0
+        if ops[o, OP_POINTWISE]:
+            for a in range(ops[o, OP_FIRST], ops[o, OP_WRITES]):
+                source = source_of(acc, ten, ops, a, work)
+                if source < 0 or acc[a, ACC_FIXED] >= 0:
+                    continue
+                t = acc[a, ACC_TENSOR]
+                last = work[W_LAST, source] if ten[t, TEN_HOME] == HOME_OUTER else ten[t, TEN_LAST]
+                if last != o:
+                    continue
+                for b in range(ops[o, OP_WRITES], ops[o, OP_END]):
+                    if (
+                        ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS
+                        and acc[a, ACC_SHAPE] == acc[b, ACC_SHAPE]
+                        and work[W_EFFECTIVE0, source] == work[W_EFFECTIVE0, b]
+                    ):
+                        saved = max(saved, min(work[W_BYTES0, source], work[W_BYTES0, b]))
+        peak = max(peak, live - saved)
+    return peak
+
+
+@kernel("int64(int64[:,::1], int64[:,::1], int64, int64)")
+def read_shape(acc, ops, operator, tensor):
+    """The axes (by number) with which `operator` reads `tensor` first; -1 where it does not."""
+    for a in range(ops[operator, OP_FIRST], ops[operator, OP_WRITES]):
+        if acc[a, ACC_TENSOR] == tensor:
+            return acc[a, ACC_SHAPE]
+    return -1
+
+
+@kernel("int64(int64[:,::1], int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])")
+def shared_loops(acc, tensor, producer, path, lengths, rows, work):
+    """How many leading loops of the producer's remaining path all readers of `tensor` stand under as well."""
+    shared = work[W_LENGTH, producer]
+    for b in range(acc.shape[0]):
+        if acc[b, ACC_TENSOR] != tensor or acc[b, ACC_WRITE]:
+            continue
+        q = acc[b, ACC_OPERATOR]
+        common = 0
+        i = 0
+        while common < shared:
+            while i < lengths[q] and path[q, i] != rows[producer, common]:
+                i += 1
+            if i == lengths[q]:
+                break
+            common += 1
+        shared = min(shared, common)
+    return shared
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64, int64[:,::1], int64[:,::1])"
+)
+def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments, rows, work):
+    """Footprint of level 1 in bytes: tiles of contractions, and the intermediates at home in the registers."""
+    operators = ops.shape[0]
+    for o in range(operators + 1):
+        work[W_LIVE, o] = 0
+        work[W_SAVED, o] = 0
+    for a in range(acc.shape[0]):
+        o = acc[a, ACC_OPERATOR]
+        t = acc[a, ACC_TENSOR]
+        here = ten[t, TEN_HOME] == HOME_REGISTERS
+        if acc[a, ACC_FIXED] >= 0 or not (here or ops[o, OP_CONTRACTION]):
+            continue
+        if acc[a, ACC_WRITE] == 0:
+            if here or fragments == 0:
+                continue
+            again = 0
+            for b in range(ops[o, OP_FIRST], a):
+                if (
+                    acc[b, ACC_TENSOR] == t
+                    and acc[b, ACC_SHAPE] == acc[a, ACC_SHAPE]
+                    and acc[b, ACC_DEPTH1] == acc[a, ACC_DEPTH1]
+                ):
+                    again = 1
+            if again:
+                continue
+        bits = ten[t, TEN_BITS]
+        if acc[a, ACC_WRITE] and unfinished(ops, acc, a, rows[o], work[W_LENGTH, o], loops):
+            bits = ten[t, TEN_PARTIAL]
+        size = (tile_elements(acc, a, axes, rows[o], work[W_DEPTH1, a], loops, extents) * bits + 7) // 8
+        r = work[W_EFFECTIVE1, a]
+        last = o
+        if here:
+            last = ten[t, TEN_LAST]
+            r = min(r, shared_loops(acc, t, o, path, lengths, rows, work))
+            for b in range(acc.shape[0]):  # in place: a pointwise last reader whose output is at home here
+                if acc[b, ACC_OPERATOR] != last or acc[b, ACC_WRITE] == 0 or not ops[last, OP_POINTWISE]:
+                    continue
+                if ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS or acc[b, ACC_FIXED] >= 0:
+                    continue
+                if acc[b, ACC_SHAPE] == read_shape(acc, ops, last, t):
+                    mine = ten[acc[b, ACC_TENSOR], TEN_BITS]
+                    if unfinished(ops, acc, b, rows[last], work[W_LENGTH, last], loops):
+                        mine = ten[acc[b, ACC_TENSOR], TEN_PARTIAL]
+                    other = tile_elements(acc, b, axes, rows[last], work[W_DEPTH1, b], loops, extents)
+                    work[W_SAVED, last] = max(work[W_SAVED, last], min(size, (other * mine + 7) // 8))
+        node = rows[o, r - 1] if r > 0 else -1
+        add_live(size, node, o, last, path, lengths, loops, work)
+    peak = 0
+    live = 0
+    for o in range(operators):
+        live += work[W_LIVE, o]
+        peak = max(peak, live - work[W_SAVED, o])
+    return peak
