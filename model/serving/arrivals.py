@@ -251,10 +251,10 @@ def recorded(
         said += f", window {window_s[0]:g} to {window_s[1]:g} s"
     kept = np.flatnonzero(keep)[:requests]
     if kept.size == 0:
-        raise UsageError("no request of the trace lies in the window", where=name, lever="Widen window_s.")
+        raise UsageError("no request of the trace lies in the window", lever="Widen window_s.")
     arrival = arrival[kept]
     if rate_per_s is not None:
-        arrival = _stretch(arrival, rate_per_s, name)
+        arrival = _stretch(arrival, rate_per_s)
         said += f", time scaled to {rate_per_s:g} requests/s"
     return _arrivals(
         arrival,
@@ -266,14 +266,14 @@ def recorded(
     )
 
 
-def _stretch(arrival: NDArray[np.int64], rate_per_s: float, name: str) -> NDArray[np.int64]:
+def _stretch(arrival: NDArray[np.int64], rate_per_s: float) -> NDArray[np.int64]:
     """Arrivals stretched so that n of them take n / rate seconds; exact (Python integers), then floored."""
     first, last = int(arrival[0]), int(arrival[-1])
     if last == first:
-        raise UsageError("all requests come at once, so they have no rate to scale", where=name)
+        raise UsageError("all requests come at once, so they have no rate to scale")
     factor = Fraction(arrival.size * 10**9, last - first) / exact(rate_per_s)
     if arrival.size * 10**9 / rate_per_s > LATEST_NS:
-        raise UsageError(f"at {rate_per_s:g} requests/s the trace would take over 36 years", where=name)
+        raise UsageError(f"at {rate_per_s:g} requests/s the trace would take over 36 years")
     up, down = factor.numerator, factor.denominator
     return np.array([(int(time) - first) * up // down for time in arrival], dtype=np.int64)
 
@@ -293,14 +293,11 @@ def synthetic(
     UsageError : neither or no request in the window, or times beyond 36 years.
     """
     if requests is None and window_s is None:
-        raise UsageError(
-            f"a {kind} process has no end of its own", where=kind, lever="Set requests or window_s."
-        )
+        raise UsageError(f"a {kind} process has no end of its own", lever="Set requests or window_s.")
     expected = float(requests) if requests is not None else (window_s or (0.0, 0.0))[1] * rate_per_s
     if expected > 2e7 or expected / rate_per_s * 1e9 > LATEST_NS:
         raise UsageError(
             f"{expected:,.0f} requests at {rate_per_s:g}/s are more than this version replays",
-            where=kind,
             lever="At most 20,000,000 requests within 36 years.",
         )
     draw = _poisson if kind == "poisson" else _constant
@@ -315,7 +312,7 @@ def synthetic(
             arrival = draw(rate_per_s, seed, count)
         arrival = arrival[(arrival >= begin) & (arrival < end)] - begin
         if arrival.size == 0:
-            raise UsageError("no request lies in the window", where=kind, lever="Widen window_s.")
+            raise UsageError("no request lies in the window", lever="Widen window_s.")
     none = np.zeros(arrival.size, dtype=np.int64)
     name = {"poisson": "Poisson", "constant": "constant rate"}[kind]
     said = f"{name}, {rate_per_s:g} requests/s, {arrival.size:,} requests, synthetic (seed {seed})"

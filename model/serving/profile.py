@@ -6,19 +6,19 @@ that are given are never merged or changed.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
-from ..errors import FileError, PlanError
-from ..schema import Count, Index, Nanoseconds, NonNegative, Positive, Strict, check, read_bytes
+from ..errors import PlanError
+from ..schema import Count, Index, Nanoseconds, NonNegative, Positive, Strict, read_bytes, read_json
 from .result import ServiceProfile
 
 LAUNCH = PHASE_KINDS.index("launch")
+_LARGEST_PROFILE_BYTES = 1 << 26
 
 _Row = Annotated[tuple[str, Nanoseconds, Index, Index, Index], Field(strict=False)]
 
@@ -52,13 +52,7 @@ def load_profile(path: Path) -> ServiceProfile:
     ------
     FileError : missing, not JSON, or with faults: all of them at once with their paths.
     """
-    try:
-        table: Any = json.loads(read_bytes(path, 1 << 26).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"is not valid JSON: {error}", where=str(path)) from error
-    if not isinstance(table, dict):
-        raise FileError("is not a JSON object", where=str(path))
-    file = check(table, _Profile, str(path))
+    file = read_json(read_bytes(path, _LARGEST_PROFILE_BYTES), _Profile, str(path))
     rows = [(PHASE_KINDS.index(kind), *figures) for kind, *figures in file.phases]
     phases = np.array(rows, dtype=PHASE_DTYPE)
     phases.setflags(write=False)

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import FileError
+from ..errors import FileError, UsageError
 from ..packaged import folder, named_file
 from ..schema import read_bytes, read_toml
 from .arrivals import read_trace, recorded, synthetic
@@ -147,8 +147,8 @@ def load_workload(source: str | Path) -> Workload:
 
     Raises
     ------
-    FileError : missing files, faults (all at once, with their paths), or what this version cannot simulate.
-    UsageError : a window or rate that leaves no requests.
+    FileError : missing files, faults (all at once, with their paths), what this version cannot simulate, or a
+        window or rate that leaves no requests.
     """
     path = workload_path(source)
     content = read_bytes(path)
@@ -160,7 +160,10 @@ def load_workload(source: str | Path) -> Workload:
             where=str(source),
             lever="Leave it out to simulate the rest.",
         )
-    stream, notes = _stream(file, path, str(source))
+    try:
+        stream, notes = _stream(file, path, str(source))
+    except UsageError as error:  # a window or rate that leaves nothing: say in which file
+        raise FileError(error.what, where=str(source), lever=error.lever) from error
     return Workload(
         name=path.stem,
         path=str(path),
