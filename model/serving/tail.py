@@ -128,10 +128,10 @@ def relaxation(response: Times) -> float:
     """
     series = response[:_LONGEST_SERIES].astype(np.float64)
     series -= series.mean()
-    variance = float(np.dot(series, series))
+    variance = float((series * series).sum())  # no BLAS: its threads cost more than the sum
     if variance == 0.0:
         return 1.0
-    spectrum = np.fft.rfft(series, 2 * series.size)
+    spectrum = np.fft.rfft(series, 1 << (2 * series.size - 1).bit_length())
     correlation = np.fft.irfft(spectrum * np.conj(spectrum))[: series.size] / variance
     sums = 2.0 * np.cumsum(correlation) - 1.0
     stop = np.flatnonzero(np.arange(sums.size) >= 5.0 * sums)
