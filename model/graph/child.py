@@ -1,0 +1,206 @@
+"""Both ends of the reader's child process: files from others are parsed there, under limits, not here.
+
+The parent starts ``python -m model.graph.child``, sends one line of JSON and the file's bytes, and waits
+with a time limit, a memory limit and an optional ``cancelled`` question; the child answers JSON (`raw.py`).
+The child also limits itself where the system can (``resource``). Knows processes and limits; what is read
+from the bytes is `onnx_file.py`'s, imported only in the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ..errors import FileError, TilewrightError
+from .raw import RawGraph, read_answer
+
+TIME_LIMIT_S = 20.0
+MEMORY_LIMIT_BYTES = 2 * 2**30
+ANSWER_LIMIT_BYTES = 512 * 2**20
+_POLL_S = 0.05
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+class Cancelled(TilewrightError):
+    """The one who asked no longer wants the answer."""
+
+
+def read_in_child(
+    content: bytes,
+    bindings: Mapping[str, int],
+    where: str,
+    cancelled: Callable[[], bool] | None = None,
+) -> RawGraph:
+    """Parse, infer and fold `content` in a limited child process.
+
+    Parameters
+    ----------
+    content : the file's bytes, sniffed before.
+    bindings : numbers for symbolic dims.
+    where : what messages call the file.
+    cancelled : asked every 50 ms; the child is killed once it says True.
+
+    Raises
+    ------
+    FileError : the child refused the file, or exceeded its time or memory, or died.
+    UsageError : `bindings` names symbols that the file does not have.
+    Cancelled : `cancelled` said True.
+    """
+    memory_limit = MEMORY_LIMIT_BYTES + 4 * len(content)
+    request = json.dumps({"bindings": dict(bindings), "memory": memory_limit}).encode() + b"\n"
+    # Files, not pipes: nothing blocks, and the answer's size can be watched while it grows.
+    with (
+        tempfile.TemporaryFile() as question,
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as complaints,
+    ):
+        question.write(request + content)
+        question.seek(0)
+        process = _start(question, answer, complaints)
+        try:
+            _wait(process, answer, memory_limit, where, cancelled)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        answer.seek(0)
+        text = answer.read()
+        if process.returncode != 0 or not text:
+            complaints.seek(0)
+            raise _died(process.returncode, complaints.read()[-2000:], where)
+    return read_answer(text, where)
+
+
+def _start(question: Any, answer: Any, complaints: Any) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    paths = [_ROOT, *environment.get("PYTHONPATH", "").split(os.pathsep)]
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
+    # One thread: a linear algebra library reserves memory per thread, which the limit would count.
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = "1"
+    flags = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "model.graph.child"],
+        stdin=question,
+        stdout=answer,
+        stderr=complaints,
+        env=environment,
+        **flags,
+    )
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    answer: Any,
+    memory_limit: int,
+    where: str,
+    cancelled: Callable[[], bool] | None,
+) -> None:
+    """Watch the child until it ends.
+
+    Raises
+    ------
+    FileError : over time, memory or answer size. Cancelled : no longer wanted.
+    """
+    deadline = time.monotonic() + TIME_LIMIT_S
+    watched = psutil.Process(process.pid)
+    while True:
+        try:
+            process.wait(timeout=_POLL_S)
+            return
+        except subprocess.TimeoutExpired:
+            pass
+        if cancelled is not None and cancelled():
+            raise Cancelled("reading was cancelled", where=where)
+        if time.monotonic() > deadline:
+            raise FileError(
+                f"reading took longer than {TIME_LIMIT_S:.0f} s and was stopped",
+                where=where,
+                lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
+            )
+        try:
+            resident = watched.memory_info().rss
+        except psutil.Error:
+            resident = 0  # it ended between two looks
+        if resident > memory_limit:
+            raise _out_of_memory(where, memory_limit)
+        if os.fstat(answer.fileno()).st_size > ANSWER_LIMIT_BYTES:
+            raise FileError("the graph is too large to show", where=where, lever="Split the model.")
+
+
+def _out_of_memory(where: str, limit: int) -> FileError:
+    return FileError(
+        f"reading needs more than {limit / 2**30:.1f} GiB of memory and was stopped",
+        where=where,
+        lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
+    )
+
+
+def _died(code: int, complaints: bytes, where: str) -> FileError:
+    """A readable error for a child that ended without an answer."""
+    if b"MemoryError" in complaints or b"bad_alloc" in complaints:
+        return FileError("reading ran out of memory", where=where, lever="Simplify or split the model.")
+    lines = complaints.decode("utf-8", "replace").strip().splitlines()
+    last = lines[-1][:200] if lines else f"exit code {code}"
+    return FileError(f"the reader stopped ({last})", where=where, lever="Check the model with onnx.checker.")
+
+
+# ---------------------------------------------------------------- the child's side
+
+
+def _limit_self(memory: int) -> None:
+    """Limit memory, processor time, core dumps and files of this process, where the system can."""
+    try:
+        import resource
+    except ImportError:  # Windows: the parent watches alone
+        return
+    for name, limit in (
+        ("RLIMIT_AS", memory),
+        ("RLIMIT_CPU", int(TIME_LIMIT_S) + 1),
+        ("RLIMIT_CORE", 0),
+        ("RLIMIT_FSIZE", ANSWER_LIMIT_BYTES),
+    ):
+        kind = getattr(resource, name, None)
+        if kind is None:
+            continue
+        with contextlib.suppress(ValueError, OSError):  # a system may refuse one limit and honour others
+            _soft, hard = resource.getrlimit(kind)
+            wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(kind, (wanted, hard))
+
+
+def main() -> int:
+    """The child: read the request, answer one JSON document on standard output."""
+    request = json.loads(sys.stdin.buffer.readline())
+    answer_to = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the answer
+    content = sys.stdin.buffer.read()
+    _limit_self(int(request["memory"]) + len(content))
+    from .onnx_file import read_model
+
+    try:
+        answer = read_model(content, request["bindings"])
+    except TilewrightError as error:
+        kind = {"UsageError": "usage", "UnknownShapeError": "shape"}.get(type(error).__name__, "file")
+        answer = {"error": {"kind": kind, "what": error.what, "where": error.where, "lever": error.lever}}
+    text = json.dumps(answer, separators=(",", ":")).encode()
+    with os.fdopen(answer_to, "wb") as out:
+        out.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    status = main()
+    # Tearing down large protobufs takes as long as reading them; the answer is out.
+    sys.stderr.flush()
+    os._exit(status)

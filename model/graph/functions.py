@@ -1,0 +1,183 @@
+"""The nodes of a file, with model-local functions written out in place as far as that stays small.
+
+Runs in the reader's child process. A function that calls others can expand to more nodes than any memory
+holds (1,966 bytes are enough); so the expanded nodes are counted over the call graph first. Every node keeps
+its identity (graph path and index in the file) and its block path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
+
+EXPANSION_LIMIT = 50_000  # nodes after expansion
+_DEPTH_LIMIT = 32
+Key = tuple[str, str]
+
+
+@dataclass(slots=True, eq=False)
+class FileNode:
+    """One node: its protobuf, where it stands, the opset version of its domain, what hinders modelling."""
+
+    proto: NodeProto
+    identity: str
+    version: int
+    scope: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """How messages call it: its name, else its op type and what it writes."""
+        made = next((name for name in self.proto.output if name), "?")
+        return (self.proto.name or f"{self.proto.op_type} that writes {made!r}")[:80]
+
+
+def opset_versions(entries: Iterator[object]) -> dict[str, int]:
+    """Opset version by domain; the standard domain is ""."""
+    versions = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in entries}  # type: ignore[attr-defined]
+    versions.setdefault("", 1)
+    return versions
+
+
+def expand(model: ModelProto, warnings: list[tuple[str, str, str]]) -> list[FileNode]:
+    """The nodes of the graph with every call of a model-local function written out.
+
+    Calls stay as they are, with a reason, where the expansion would exceed `EXPANSION_LIMIT` nodes or a
+    function calls itself.
+    """
+    functions = {(f.domain, f.name): f for f in model.functions}
+    versions = opset_versions(iter(model.opset_import))
+    counts = _counts(functions)
+    total = sum(counts.get((node.domain, node.op_type), 1) for node in model.graph.node)
+    refused = ""
+    if not all(counts.values()):
+        refused = "a function of the file calls itself, or calls nest too deep"
+    elif total > EXPANSION_LIMIT and functions:
+        refused = f"its functions expand to {total} operators, more than {EXPANSION_LIMIT}"
+    if refused:
+        warnings.append(("functions", refused, "Their calls are shown as opaque operators."))
+    out: list[FileNode] = []
+    for index, proto in enumerate(model.graph.node):
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        node = FileNode(proto, f"#{index}", versions.get(domain, 0))
+        if refused and (proto.domain, proto.op_type) in functions:
+            node.reason = refused
+            out.append(node)
+        else:
+            out.extend(_written_out(node, functions))
+    return out
+
+
+def _counts(functions: Mapping[Key, FunctionProto]) -> dict[Key, int]:
+    """Nodes that one call of each function becomes; 0 where the function calls itself or nests too deep."""
+    called = {key: [(node.domain, node.op_type) for node in f.node] for key, f in functions.items()}
+    counts: dict[Key, int] = {}
+    for _ in range(_DEPTH_LIMIT):
+        ready = [
+            k for k in functions if k not in counts and all(c in counts for c in called[k] if c in functions)
+        ]
+        counts.update((key, max(1, sum(counts.get(c, 1) for c in called[key]))) for key in ready)
+        if not ready:
+            break
+    return {key: counts.get(key, 0) for key in functions}
+
+
+def _written_out(node: FileNode, functions: Mapping[Key, FunctionProto]) -> list[FileNode]:
+    """`node` itself, or the bodies of what it calls, with fresh names for inner values."""
+    out: list[FileNode] = []
+    stack = [node]
+    while stack:
+        call = stack.pop()
+        function = functions.get((call.proto.domain, call.proto.op_type))
+        if function is None:
+            out.append(call)
+        else:
+            stack.extend(reversed(_body(call, function)))
+    return out
+
+
+def _body(call: FileNode, function: FunctionProto) -> list[FileNode]:
+    proto = call.proto
+    title = proto.name or function.name
+    prefix = f"{title}{call.identity}/"
+    names = dict.fromkeys(function.input, "")
+    names.update(zip(function.input, proto.input, strict=False))
+    names.update((formal, name) for formal, name in zip(function.output, proto.output, strict=False) if name)
+    given = {attribute.name: attribute for attribute in function.attribute_proto}
+    given.update((attribute.name, attribute) for attribute in proto.attribute)
+    versions = opset_versions(iter(function.opset_import))
+    body: list[FileNode] = []
+    for index, original in enumerate(function.node):
+        node = NodeProto()
+        node.CopyFrom(original)
+        _rename(node, names, prefix)
+        _bind_attributes(node, given)
+        node.name = f"{title}/{original.name or f'{original.op_type}_{index}'}"
+        identity = f"{call.identity}/{function.name}#{index}"
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        body.append(FileNode(node, identity, versions.get(domain, 0), (*call.scope, title)))
+    return body
+
+
+def _rename(node: NodeProto, names: dict[str, str], prefix: str) -> None:
+    """Formal names become actual ones, inner names get the call's prefix, in nested graphs as well."""
+
+    def actual(name: str) -> str:
+        return names.setdefault(name, prefix + name) if name else ""
+
+    stack: list[NodeProto | GraphProto] = [node]
+    while stack:
+        at = stack.pop()
+        if isinstance(at, GraphProto):
+            for value in (*at.input, *at.output, *at.value_info, *at.initializer):
+                value.name = actual(value.name)
+            stack.extend(at.node)
+        else:
+            at.input[:] = [actual(name) for name in at.input]
+            at.output[:] = [actual(name) for name in at.output]
+            stack.extend(graphs_of(at))
+
+
+def _bind_attributes(node: NodeProto, given: Mapping[str, AttributeProto]) -> None:
+    """References to attributes of the function become the values of this call."""
+    bound: list[AttributeProto] = []
+    for attribute in node.attribute:
+        copy = AttributeProto()
+        if not attribute.ref_attr_name:
+            copy.CopyFrom(attribute)
+        elif attribute.ref_attr_name in given:
+            copy.CopyFrom(given[attribute.ref_attr_name])
+            copy.name = attribute.name
+        else:
+            continue
+        bound.append(copy)
+    del node.attribute[:]
+    node.attribute.extend(bound)
+
+
+def graphs_of(node: NodeProto) -> list[GraphProto]:
+    """The graphs nested directly in a node (branches of If, body of Loop and Scan)."""
+    out: list[GraphProto] = []
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            out.append(attribute.g)
+        elif attribute.type == AttributeProto.GRAPHS:
+            out.extend(attribute.graphs)
+    return out
+
+
+def captured_names(node: NodeProto) -> tuple[str, ...]:
+    """Values of the surrounding graph that the node's nested graphs read, in order of appearance."""
+    free: dict[str, None] = {}
+    stack: list[tuple[GraphProto, frozenset[str]]] = [(graph, frozenset()) for graph in graphs_of(node)]
+    while stack:
+        graph, outer = stack.pop()
+        inner = outer | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        inner |= {name for child in graph.node for name in child.output}
+        for child in graph.node:
+            free.update((name, None) for name in child.input if name and name not in inner)
+            stack.extend((nested, inner) for nested in graphs_of(child))
+        free.update((value.name, None) for value in graph.output if value.name and value.name not in inner)
+    return tuple(free)
