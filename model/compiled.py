@@ -33,6 +33,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 # Files that hold kernels, those that the first picture needs first.
 KERNEL_MODULES: tuple[str, ...] = (
+    "model.graph.alignment",
+    "model.graph.ordering",
     "model.graph.layering",
     "model.plan.bitsets",
     "model.cost.sweep",

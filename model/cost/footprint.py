@@ -204,6 +204,19 @@ def shared_loops(acc, tensor, producer, path, lengths, rows, work):
     return shared
 
 
+@kernel("boolean(int64[:,::1], int64[:,::1], int64)")
+def repeats_earlier(ops, acc, a):
+    """Whether an earlier read of the same operator is the same stream at the registers."""
+    for b in range(ops[acc[a, ACC_OPERATOR], OP_FIRST], a):
+        if (
+            acc[b, ACC_TENSOR] == acc[a, ACC_TENSOR]
+            and acc[b, ACC_SHAPE] == acc[a, ACC_SHAPE]
+            and acc[b, ACC_DEPTH1] == acc[a, ACC_DEPTH1]
+        ):
+            return True
+    return False
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64, int64[:,::1], int64[:,::1])"
@@ -223,15 +236,7 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
         if acc[a, ACC_WRITE] == 0:
             if here or fragments == 0:
                 continue
-            again = 0
-            for b in range(ops[o, OP_FIRST], a):
-                if (
-                    acc[b, ACC_TENSOR] == t
-                    and acc[b, ACC_SHAPE] == acc[a, ACC_SHAPE]
-                    and acc[b, ACC_DEPTH1] == acc[a, ACC_DEPTH1]
-                ):
-                    again = 1
-            if again:
+            if repeats_earlier(ops, acc, a):
                 continue
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and unfinished(ops, acc, a, rows[o], work[W_LENGTH, o], loops):
