@@ -88,14 +88,13 @@ def _start(question: Any, answer: Any, complaints: Any) -> subprocess.Popen[byte
     # One thread: a linear algebra library reserves memory per thread, which the limit would count.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         environment[name] = "1"
-    flags = {"creationflags": subprocess.CREATE_NO_WINDOW} if sys.platform == "win32" else {}
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "model.graph.child"],
         stdin=question,
         stdout=answer,
         stderr=complaints,
         env=environment,
-        **flags,
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),  # Windows: no console flashes up
     )
 
 

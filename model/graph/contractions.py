@@ -97,7 +97,7 @@ def gemm(call: Call) -> Loops:
 
 
 def conv(call: Call) -> Loops:
-    """``Y[n, (g, k), p, q] = sum_{c, r, s} X[n, (g, c), p*stride + r*dilation - pad, ..] W[(g, k), c, r, s]``.
+    """``Y[n, (g, k), p, q] = sum_{c, r, s} X[n, (g, c), p*stride + r*dilation - pad, ..] W[(g, k), c, r, s]``
 
     A dim of extent 1 of a grouped convolution is left out: a depthwise one has neither k nor c.
     """
@@ -158,7 +158,7 @@ def window_axes(
     pixels: Sequence[int],
     taps: Sequence[int],
 ) -> tuple[Axis, ...]:
-    """Axes ``p * stride + r * dilation - pad`` of a windowed operand, from strides, dilations, pads, auto_pad."""
+    """Axes ``p * stride + r * dilation - pad`` of a windowed operand, from the call's attributes."""
     rank = len(kernel)
     strides = call.integers("strides") or (1,) * rank
     dilations = call.integers("dilations") or (1,) * rank

@@ -54,6 +54,14 @@ def pointwise(*vector_ops: tuple[str, float], linear: bool = False) -> Row:
     return row
 
 
+def cast_like(call: Call) -> Loops:
+    """CastLike: of the second operand only the element type is used."""
+    x, y = call.input(0), call.output()
+    inputs = (Map(0, broadcast(x.shape, y.shape)), whole(1, call.input(1), 0))
+    outputs = (Map(0, axes_of(*range(len(y.shape)))),)
+    return Loops(OpKind.POINTWISE, element_dims(y.shape), inputs, outputs, (("cast", 1.0),), linear=True)
+
+
 def per_channel(*vector_ops: tuple[str, float], linear: bool = False) -> Row:
     """A row for an operator whose further operands are scalars or run along one axis (scales, statistics)."""
 
@@ -81,7 +89,7 @@ def per_channel(*vector_ops: tuple[str, float], linear: bool = False) -> Row:
 
 
 def batch_normalization(call: Call) -> Loops:
-    """In inference ``scale' x + shift'`` per channel; in training a reduction over all axes but the channels."""
+    """In inference ``scale' x + shift'`` per channel; in training a reduction over all axes but these."""
     training = call.integer("training_mode", 0) or sum(o is not None for o in call.outputs) > 1
     loops = per_channel(("mul", 1.0), ("add", 1.0))(call)
     if not training:

@@ -199,6 +199,8 @@ class OperatorGraph:
     digest : ``sha256:...`` of the file's bytes; plans and sessions name it.
     bindings : pairs (symbolic dim, number) that were used.
     symbols : symbolic dims that the file declares, in order of appearance.
+    refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers);
+        empty where nothing stands against it.
     """
 
     name: str
@@ -209,6 +211,7 @@ class OperatorGraph:
     bindings: tuple[tuple[str, int], ...] = ()
     symbols: tuple[str, ...] = ()
     warnings: tuple[GraphWarning, ...] = field(default=())
+    refusal: str = ""
 
     @cached_property
     def producer(self) -> NDArray[np.int32]:

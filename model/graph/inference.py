@@ -25,20 +25,33 @@ EVALUATION_LIMIT = 65_536  # elements of an operand or result that may be evalua
 _ROUNDS = 40
 
 # What shape arithmetic is made of; nothing else is ever evaluated.
-_EVALUABLE = frozenset(
-    ["Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal", "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or", "Pad", "Pow", "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round", "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor"]
-)
-_RANDOM = frozenset(
-    ["RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli", "Dropout"]
-)
-# A constant through these is the same weight: its bytes are those that the file stores.
-_SAME_WEIGHT = frozenset({"Identity", "DequantizeLinear"})
+_EVALUABLE = frozenset({
+    "Abs", "Add", "And", "Cast", "CastLike", "Ceil", "Concat", "ConstantOfShape", "CumSum", "Div", "Equal",
+    "Expand", "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Greater", "GreaterOrEqual",
+    "Identity", "Less", "LessOrEqual", "Max", "Min", "Mod", "Mul", "Neg", "NonZero", "Not", "OneHot", "Or",
+    "Pad", "Pow",
+    "Range", "Reciprocal", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "Reshape", "Round",
+    "ScatterElements", "ScatterND", "Sign", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose",
+    "Trilu", "Unsqueeze", "Where", "Xor",
+})  # fmt: skip
+_RANDOM = frozenset({
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
+})  # fmt: skip
+
+# A constant through these is the same weight: the elements that the file stores are what is read.
+_SAME_WEIGHT = frozenset({"Identity", "DequantizeLinear", "Dropout"})
+_SAME_FLOATS = frozenset({"Cast", "CastLike"})  # between float types: stored narrow, widened on the way
+# A constant through these keeps its elements under other axes, and so its name.
+_SAME_ELEMENTS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
 # Operators whose shapes onnx does not infer (old opsets, other domains) and whose first output is shaped
 # like their first input.
-_LIKE_FIRST_INPUT = frozenset(
-    ["BatchNormalization", "Dropout", "GroupNormalization", "InstanceNormalization", "LRN", "FastGelu", "Gelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "MeanVarianceNormalization", "RotaryEmbedding", "RMSNormalization", "Swish", "Normalizer", "Scaler"]
-)
+_LIKE_FIRST_INPUT = frozenset({
+    "BatchNormalization", "Dropout", "GroupNormalization", "InstanceNormalization", "LRN", "FastGelu", "Gelu",
+    "BiasGelu", "QuickGelu", "SkipLayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
+    "SkipSimplifiedLayerNormalization", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu",
+    "MeanVarianceNormalization", "RotaryEmbedding", "Swish", "Normalizer", "Scaler",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,8 @@ class Inference:
     known : by value name.
     constant : names of initializers and of everything computed only from constants.
     live : the nodes that are left: those that compute something from an input.
+    rearranged : constants that hold another constant's elements under other axes, and that other one.
+    transposed : those of them that are a transpose, with its permutation.
     """
 
     def __init__(
@@ -88,6 +103,8 @@ class Inference:
         self.known: dict[str, Known] = {**inputs, **constants}
         self.constant = set(constants)
         self.live = list(nodes)
+        self.rearranged: dict[str, str] = {}
+        self.transposed: dict[str, tuple[int, ...]] = {}
 
     def run(self) -> None:
         """Infer, fold, and again, until nothing new comes. Then let the file's own word fill the gaps."""
@@ -191,13 +208,29 @@ class Inference:
                 live.append(node)
                 continue
             self.constant.update(name for name in proto.output if name)
-            if proto.op_type in _SAME_WEIGHT and proto.input and proto.input[0]:
-                self._same[proto.output[0]] = proto.input[0]
+            self._remember_source(proto)
             if self._is_evaluable(proto, pending):
                 batch.append(proto)
                 pending.update(proto.output)
         self.live = live
         return self._evaluate(batch) or new
+
+    def _remember_source(self, proto: NodeProto) -> None:
+        """Note which stored weight a folded node's output is, or is a rearrangement of."""
+        source, made = proto.input[0], proto.output[0]
+        if not source or not made:
+            return
+        floats = all("float" in self.known[name].dtype for name in (source, made))
+        if proto.op_type in _SAME_WEIGHT or (
+            proto.op_type in _SAME_FLOATS and floats and self.known[made].elements > 64
+        ):
+            self._same[made] = source
+        elif proto.op_type in _SAME_ELEMENTS:
+            self.rearranged[made] = source
+            if proto.op_type == "Transpose":
+                rank = len(self.known[source].shape or ())
+                perm = next((list(a.ints) for a in proto.attribute if a.name == "perm"), None)
+                self.transposed[made] = tuple(range(rank))[::-1] if perm is None else tuple(perm)
 
     def _shape_value(self, proto: NodeProto) -> bool:
         """Evaluate Shape or Size of a known shape; whether that was possible."""
@@ -270,27 +303,16 @@ class Inference:
                 self.known[name] = Known(self.known[name].dtype, values.shape, values)
 
 
-_TYPES: dict[str, int] = {}
-
-
-def _type_number(dtype: str) -> int:
-    if not _TYPES:
-        _TYPES.update((name.lower(), number) for name, number in TensorProto.DataType.items())
-        _TYPES.update(float32=TensorProto.FLOAT, float64=TensorProto.DOUBLE)
-    return _TYPES.get(dtype, TensorProto.UNDEFINED)
+_RENAMED = {"float": "float32", "double": "float64", "undefined": ""}
+_NAMES: dict[int, str] = {
+    number: _RENAMED.get(name.lower(), name.lower()) for name, number in TensorProto.DataType.items()
+}
+_NUMBERS: dict[str, int] = {name: number for number, name in _NAMES.items()}
 
 
 def dtype_name(number: int) -> str:
     """The element type's name in this program; "" where ONNX has none."""
-    if number == TensorProto.FLOAT:
-        return "float32"
-    if number == TensorProto.DOUBLE:
-        return "float64"
-    try:
-        name = TensorProto.DataType.Name(number).lower()
-    except ValueError:
-        return ""
-    return "" if name == "undefined" else name
+    return _NAMES.get(number, "")
 
 
 def _stored(name: str, values: Any) -> TensorProto:
@@ -298,7 +320,7 @@ def _stored(name: str, values: Any) -> TensorProto:
 
 
 def _declared(name: str, known: Known) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, _type_number(known.dtype), known.shape)
+    return helper.make_tensor_value_info(name, _NUMBERS[known.dtype], known.shape)
 
 
 def _of_value(value: onnx.ValueInfoProto) -> Known:

@@ -12,13 +12,14 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FileError
 from ..packaged import named_file
 from .bindings import check_extent
 from .child import read_in_child
-from .graph import Access, Dim, GraphWarning, Operator, OperatorGraph, OpKind, Tensor, TensorRole
+from .graph import Access, GraphWarning, Operator, OperatorGraph, OpKind, Tensor, TensorRole
 from .raw import Attribute, RawGraph, RawNode, RawValue
 from .row import Call, Loops, Map, Operand, Unmodelled
 from .sniff import check_bytes
@@ -87,36 +88,137 @@ def _bytes(path: Path) -> bytes:
 
 def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> OperatorGraph:
     """The graph of what the child has read. Every node becomes an operator, an opaque one where need be."""
+    nests = [_nest(node, raw) for node in raw.nodes]
+    tensors = _tensors(raw, nests)
+    index_of = {tensor.name: tensor.index for tensor in tensors}
+    operators = tuple(
+        _operator(index, name, node, nest, raw, index_of)
+        for index, (name, node, nest) in enumerate(zip(_names(raw.nodes), raw.nodes, nests, strict=True))
+    )
     warnings = [GraphWarning(*warning) for warning in raw.warnings]
-    tensors, index_of = _tensors(raw, warnings)
-    names = _names(raw.nodes)
-    operators: list[Operator] = []
-    for index, node in enumerate(raw.nodes):
-        operator = _operator(index, names[index], node, raw, index_of)
-        operators.append(operator)
-        if operator.reason:
-            warnings.append(GraphWarning(operator.name, operator.reason, "It is opaque: a fusion barrier."))
+    warnings += [
+        GraphWarning(tensor.name, f"unrealistic size {size_text(tensor.shape)}", "Check the file's dims.")
+        for tensor in tensors
+        if (tensor.elements or 0) > _UNREALISTIC
+    ]
+    warnings += _opaque_warnings(operators, tensors)
     return OperatorGraph(
         name=name,
-        tensors=tuple(tensors),
-        operators=tuple(operators),
+        tensors=tensors,
+        operators=operators,
         path=path,
         digest=digest,
         bindings=raw.bindings,
         symbols=raw.symbols,
         warnings=tuple(warnings),
+        refusal=raw.refusal,
     )
 
 
-# ---------------------------------------------------------------- tensors
+def _opaque_warnings(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...]) -> list[GraphWarning]:
+    """One warning per opaque operator, and one for all that are opaque only because of one before them."""
+    opaque = {access.tensor for operator in operators if operator.reason for access in operator.outputs}
+    out: list[GraphWarning] = []
+    behind: list[str] = []
+    for operator in operators:
+        unknown = [a.tensor for a in operator.inputs if tensors[a.tensor].shape is None]
+        if operator.reason and unknown and all(tensor in opaque for tensor in unknown):
+            behind.append(operator.name)
+        elif operator.reason:
+            out.append(GraphWarning(operator.name, operator.reason, "It is opaque: a fusion barrier."))
+    if behind:
+        what = f"{len(behind)} operators have no shapes because of opaque ones before them"
+        out.append(GraphWarning(behind[0], what, "They are opaque as well."))
+    return out
 
 
-def _tensors(raw: RawGraph, warnings: list[GraphWarning]) -> tuple[list[Tensor], dict[str, int]]:
-    """All tensors that an operator touches, the graph's inputs and its outputs."""
-    written = {name for node in raw.nodes for name in node.outputs if name}
-    outputs, inputs = set(raw.outputs), set(raw.inputs)
+def size_text(shape: tuple[int | str, ...] | None) -> str:
+    """A shape for a person: ``1x512x4096``, ``scalar``, or ``?`` where it is unknown."""
+    if shape is None:
+        return "?"
+    return "x".join(map(str, shape)) or "scalar"
+
+
+# ---------------------------------------------------------------- loop nests
+
+
+@dataclass(frozen=True, slots=True)
+class _Nest:
+    """The loops of one node, its operands by value name, and why it is opaque."""
+
+    loops: Loops
+    reads: tuple[tuple[str, Map], ...]
+    writes: tuple[tuple[str, Map], ...]
+    reason: str
+
+
+def _nest(node: RawNode, raw: RawGraph) -> _Nest:
+    """The node's loops. Operands that its row leaves out stay edges of the graph: see `_rest`."""
+    inputs = (*node.inputs, *node.captured)
+    try:
+        if node.reason:
+            raise Unmodelled(node.reason)
+        loops, reason = loops_of(_call(node, raw), node.domain), ""
+    except Unmodelled as unmodelled:
+        loops, reason = Loops(OpKind.OPAQUE, (), (), ()), str(unmodelled)
+    reads = [(inputs[m.position], m) for m in loops.inputs]
+    writes = [(node.outputs[m.position], m) for m in loops.outputs]
+    reads += _rest(inputs, loops.inputs, raw, constants=loops.kind is OpKind.OPAQUE)
+    writes += _rest(node.outputs, loops.outputs, raw, constants=True)
+    return _Nest(loops, tuple(reads), tuple(writes), reason)
+
+
+def _rest(
+    names: tuple[str, ...], named: tuple[Map, ...], raw: RawGraph, constants: bool
+) -> list[tuple[str, Map]]:
+    """Operands without an index map, whole: a shape computed at run time, everything of an opaque operator.
+
+    Constants among them (axes, pads, a known shape) are compiled into the kernel and left out, unless
+    `constants`: nobody knows what an opaque operator does with them.
+    """
+    have = {m.position for m in named}
+    out: list[tuple[str, Map]] = []
+    for position, name in enumerate(names):
+        value = raw.values.get(name)
+        if position in have or not name or value is None or (value.constant and not constants):
+            continue
+        size = 0 if value.shape is None else math.prod(value.shape)
+        out.append((name, Map(position, whole=True, addressed=size)))
+    return out
+
+
+def _call(node: RawNode, raw: RawGraph) -> Call:
+    """The call with its operands; an output of unknown shape is None, and `Call.output` says so.
+
+    Raises
+    ------
+    Unmodelled : an input has no known shape.
+    """
+    inputs: list[Operand | None] = []
+    for name in node.inputs:
+        value = raw.values.get(name)
+        if name and (value is None or value.shape is None):
+            raise Unmodelled(f"the shape of its input {name!r} is unknown")
+        inputs.append(_operand(value))
+    outputs = tuple(_operand(raw.values.get(name)) for name in node.outputs)
+    return Call(node.op_type, tuple(inputs), outputs, node.attributes, node.version)
+
+
+def _operand(value: RawValue | None) -> Operand | None:
+    if value is None or value.shape is None:
+        return None
+    return Operand(value.name, value.shape, value.dtype, value.constant, value.values, value.distinct)
+
+
+# ---------------------------------------------------------------- tensors and operators
+
+
+def _tensors(raw: RawGraph, nests: list[_Nest]) -> tuple[Tensor, ...]:
+    """The graph's inputs and outputs and every tensor that an operator touches."""
+    written = {name for nest in nests for name, _ in nest.writes}
+    read = {_stored(name, raw) for nest in nests for name, _ in nest.reads}
+    inputs, outputs = set(raw.inputs), set(raw.outputs)
     tensors: list[Tensor] = []
-    index_of: dict[str, int] = {}
     for value in raw.values.values():
         if value.name in written:
             role = TensorRole.ACTIVATION
@@ -124,25 +226,28 @@ def _tensors(raw: RawGraph, warnings: list[GraphWarning]) -> tuple[list[Tensor],
             role = TensorRole.WEIGHT
         else:
             role = TensorRole.INPUT
-        index_of[value.name] = len(tensors)
-        tensors.append(
-            Tensor(
-                len(tensors),
-                value.name,
-                value.dtype,
-                value.shape,
-                role,
-                value.name in outputs,
-                value.declared,
-            )
-        )
-        if value.shape is not None and math.prod(value.shape) > _UNREALISTIC:
-            size = "x".join(map(str, value.shape))
-            warnings.append(GraphWarning(value.name, f"unrealistic size {size}", "Check the file's dims."))
-    return tensors, index_of
+        if value.name in written or value.name in read or value.name in inputs or value.name in outputs:
+            is_output = value.name in outputs
+            row = (len(tensors), value.name, value.dtype, value.shape, role, is_output, value.declared)
+            tensors.append(Tensor(*row))
+    return tuple(tensors)
 
 
-# ---------------------------------------------------------------- operators
+def _stored(name: str, raw: RawGraph) -> str:
+    """The tensor that is read for a value: a constant transpose of a weight is that weight."""
+    value = raw.values.get(name)
+    return value.transpose_of if value is not None and value.transpose_of in raw.values else name
+
+
+def _access(name: str, m: Map, raw: RawGraph, index_of: Mapping[str, int]) -> Access:
+    stored = _stored(name, raw)
+    axes = m.axes
+    if stored != name and not m.whole:
+        perm = raw.values[name].perm
+        if sorted(perm) != list(range(len(axes))):
+            return Access(index_of[stored], (), True, m.addressed)
+        axes = tuple(axes[perm.index(axis)] for axis in range(len(axes)))
+    return Access(index_of[stored], axes, m.whole, m.addressed)
 
 
 def _names(nodes: tuple[RawNode, ...]) -> list[str]:
@@ -162,24 +267,18 @@ def _names(nodes: tuple[RawNode, ...]) -> list[str]:
     return names
 
 
-def _operator(index: int, name: str, node: RawNode, raw: RawGraph, index_of: Mapping[str, int]) -> Operator:
-    try:
-        if node.reason:
-            raise Unmodelled(node.reason)
-        call = _call(node, raw)
-        loops = loops_of(call, node.domain)
-        reason = ""
-    except Unmodelled as unmodelled:
-        loops, reason = _opaque(node, raw), str(unmodelled)
-    reads, writes = (*node.inputs, *node.captured), node.outputs
+def _operator(
+    index: int, name: str, node: RawNode, nest: _Nest, raw: RawGraph, index_of: Mapping[str, int]
+) -> Operator:
+    loops = nest.loops
     return Operator(
         index=index,
         name=name,
         op_type=node.op_type,
         kind=loops.kind,
         dims=loops.dims,
-        inputs=tuple(_access(m, reads, index_of) for m in loops.inputs),
-        outputs=tuple(_access(m, writes, index_of) for m in loops.outputs),
+        inputs=tuple(_access(value, m, raw, index_of) for value, m in nest.reads),
+        outputs=tuple(_access(value, m, raw, index_of) for value, m in nest.writes),
         domain=node.domain,
         identity=node.identity,
         vector_ops=loops.vector_ops,
@@ -187,48 +286,8 @@ def _operator(index: int, name: str, node: RawNode, raw: RawGraph, index_of: Map
         linear=loops.linear,
         attributes=tuple((key, _attribute_text(value)) for key, value in node.attributes.items()),
         scope=node.scope,
-        reason=reason,
+        reason=nest.reason,
     )
-
-
-def _access(map_: Map, names: tuple[str, ...], index_of: Mapping[str, int]) -> Access:
-    return Access(index_of[names[map_.position]], map_.axes, map_.whole, map_.addressed)
-
-
-def _call(node: RawNode, raw: RawGraph) -> Call:
-    """The call with its operands.
-
-    Raises
-    ------
-    Unmodelled : an operand has no known shape, or nested graphs read outer values.
-    """
-    inputs = tuple(_operand(raw.values.get(name), name) for name in node.inputs)
-    outputs = tuple(_operand(raw.values.get(name), name) for name in node.outputs)
-    return Call(node.op_type, inputs, outputs, node.attributes, node.version)
-
-
-def _operand(value: RawValue | None, name: str) -> Operand | None:
-    if not name:
-        return None
-    if value is None or value.shape is None:
-        raise Unmodelled(f"the shape of {name!r} is unknown")
-    return Operand(name, value.shape, value.dtype, value.constant, value.values, value.distinct)
-
-
-def _opaque(node: RawNode, raw: RawGraph) -> Loops:
-    """Compulsory bytes and nothing else: every operand of known size once, no dims."""
-
-    def maps(names: tuple[str, ...]) -> tuple[Map, ...]:
-        out: list[Map] = []
-        for position, name in enumerate(names):
-            value = raw.values.get(name)
-            if name and value is not None:
-                size = 0 if value.shape is None else math.prod(value.shape)
-                out.append(Map(position, whole=True, addressed=size))
-        return tuple(out)
-
-    dims: tuple[Dim, ...] = ()
-    return Loops(OpKind.OPAQUE, dims, maps((*node.inputs, *node.captured)), maps(node.outputs))
 
 
 def _attribute_text(value: Attribute) -> str:

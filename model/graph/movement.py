@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .graph import Axis, Dim, OpKind
 from .row import (
@@ -72,7 +73,7 @@ def common_factors(a: Shape, b: Shape) -> Shape | None:
         return a if a == b else None
     cuts = sorted({*_cuts(a), *_cuts(b)})
     factors: list[int] = []
-    for small, large in zip(cuts, cuts[1:], strict=False):
+    for small, large in pairwise(cuts):
         if large % small:
             return None
         factors.append(large // small)
@@ -151,15 +152,17 @@ def split(call: Call) -> Loops:
     x = call.input(0)
     rank = len(x.shape)
     axis = normal_axis(call.integer("axis", 0), rank)
+    extent, parts = x.shape[axis], len(call.outputs)
+    equal = -(-extent // parts)
+    sizes = call.integers("split", 1) or tuple(min(equal, extent - equal * i) for i in range(parts))
+    if len(sizes) != parts or sum(sizes) != extent:
+        raise Unmodelled("the outputs do not add up to the input")
     outputs: list[Map] = []
     offset = 0
-    for position, operand in enumerate(call.outputs):
-        if operand is None:
-            raise Unmodelled("an output of Split is left out")
-        outputs.append(Map(position, _shifted(rank, axis, -offset)))
-        offset += operand.shape[axis]
-    if offset != x.shape[axis]:
-        raise Unmodelled("the outputs do not add up to the input")
+    for position, size in enumerate(sizes):
+        if call.outputs[position] is not None:
+            outputs.append(Map(position, _shifted(rank, axis, -offset)))
+        offset += size
     return _moved(element_dims(x.shape), [Map(0, _identity(rank))], outputs)
 
 
@@ -249,7 +252,7 @@ def _picked(indices: Operand, extent: int, dims: tuple[int, ...]) -> Axis:
     values = indices.values
     if values is not None and len(indices.shape) <= 1 and values:
         whole_numbers = [int(value) + extent if value < 0 else int(value) for value in values]
-        steps = {b - a for a, b in zip(whole_numbers, whole_numbers[1:], strict=False)}
+        steps = {b - a for a, b in pairwise(whole_numbers)}
         if not indices.shape:
             return Axis((), whole_numbers[0])
         if len(steps) <= 1:
@@ -338,8 +341,8 @@ def space_to_depth(call: Call) -> Loops:
     """``Y[n, (d, e, c), h, w] = X[n, c, (h, d), (w, e)]``."""
     n, depth, height, width = _four(call.input(0).shape)
     block = call.integer("blocksize", 1)
-    dims = (Dim("n", n), Dim("c", depth), Dim("h", height // block), Dim("d", block), Dim("w", width // block),
-            Dim("e", block))  # fmt: skip
+    high, wide = Dim("h", height // block), Dim("w", width // block)
+    dims = (Dim("n", n), Dim("c", depth), high, Dim("d", block), wide, Dim("e", block))
     channel = Axis(((3, block * depth), (5, depth), (1, 1)))
     fine = (axis_of(0), axis_of(1), Axis(((2, block), (3, 1))), Axis(((4, block), (5, 1))))
     return _moved(dims, [Map(0, fine)], [Map(0, (axis_of(0), channel, axis_of(2), axis_of(4)))])

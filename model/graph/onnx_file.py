@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 
 from ..errors import FileError
 from . import bindings as symbolic
+from .dtypes import BITS
 from .functions import FileNode, expand
 from .inference import NOTHING, Inference, Known, dtype_name
 from .sniff import damage
@@ -50,22 +51,55 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     inference = Inference(model, wiring.order, known, constants, hints)
     inference.run()
 
-    alias = inference.alias
-    used = [*known, *map(alias, outputs)]
+    outputs = [inference.alias(name) for name in outputs]
+    used = dict.fromkeys((*known, *outputs))
     for node in inference.live:
-        used += [*map(alias, (*node.proto.input, *wiring.captured[node])), *node.proto.output]
+        read = (*node.proto.input, *wiring.captured[node])
+        used.update(dict.fromkeys((*map(inference.alias, read), *node.proto.output)))
+    used.pop("", None)
+    names = _Names(inference, used)
     declared = {value.name: _declared(value) for value in (*inputs, *stored.values())}
     return {
         "name": _text(model.graph.name),
         "inputs": list(known),
-        "outputs": list(map(alias, outputs)),
-        "values": [_value_row(name, inference, declared.get(name)) for name in dict.fromkeys(used) if name],
-        "nodes": [_node_row(node, wiring.captured[node], alias) for node in inference.live],
+        "outputs": list(map(names.of, outputs)),
+        "values": [_value_row(name, inference, names, declared.get(name)) for name in used],
+        "nodes": [_node_row(node, wiring.captured[node], names.of) for node in inference.live],
         "symbols": list(symbols),
         "bindings": [[name, bindings[name]] for name in bindings],
         "warnings": [[_text(part) for part in warning] for warning in warnings],
         "refusal": _text(wiring.refusal),
     }
+
+
+class _Names:
+    """What values are called in the answer.
+
+    A weight that was rearranged by folded nodes keeps the name that the file stores it under, unless the
+    stored one is read as well; then, where it is a plain transpose, it is declared to be that.
+    """
+
+    def __init__(self, inference: Inference, used: Iterable[str]) -> None:
+        self._inference = inference
+        self._shown: dict[str, str] = {}
+        self.transposes: dict[str, tuple[str, tuple[int, ...]]] = {}
+        taken = set(used)
+        for name in used:
+            stored = inference.alias(name)
+            while stored in inference.rearranged:
+                stored = inference.alias(inference.rearranged[stored])
+            if stored == name or stored not in inference.constant:
+                continue
+            if stored not in taken:
+                self._shown[name] = stored
+                taken.add(stored)
+            elif name in inference.transposed and inference.alias(inference.rearranged[name]) == stored:
+                self.transposes[name] = (stored, inference.transposed[name])
+
+    def of(self, name: str) -> str:
+        """The name to show for a value of the file."""
+        name = self._inference.alias(name)
+        return self._shown.get(name, name)
 
 
 # ---------------------------------------------------------------- parsing
@@ -170,10 +204,8 @@ def tensor_facts(tensor: TensorProto, where: str, warnings: Warnings) -> Known:
 
 def _held_elements(tensor: TensorProto) -> int | None:
     """How many elements the payload holds; None where that is not a matter of counting bytes."""
-    bits = {"float32": 32, "float64": 64, "float16": 16, "bfloat16": 16, "int64": 64, "int32": 32,
-            "int16": 16, "int8": 8, "uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 8}  # fmt: skip
-    width = bits.get(dtype_name(tensor.data_type))
-    if width is None:
+    width = BITS.get(dtype_name(tensor.data_type), 0)
+    if width < 8:
         return None
     if tensor.raw_data:
         return len(tensor.raw_data) * 8 // width
@@ -295,7 +327,7 @@ def _known(value: ValueInfoProto, bindings: Mapping[str, int]) -> Known:
 # ---------------------------------------------------------------- writing it down
 
 
-def _value_row(name: str, inference: Inference, declared: list[int | str] | None) -> list[Any]:
+def _value_row(name: str, inference: Inference, names: _Names, declared: list[int | str] | None) -> list[Any]:
     known = inference.known.get(name, NOTHING)
     values, distinct = None, None
     if known.values is not None and known.values.dtype.kind in "iubf":
@@ -305,10 +337,22 @@ def _value_row(name: str, inference: Inference, declared: list[int | str] | None
         if known.values.size <= (VALUES_LIMIT if whole else 64):
             values = known.values.ravel().tolist()
     shape = None if known.shape is None else [int(extent) for extent in known.shape]
-    return [name, known.dtype, shape, declared, name in inference.constant, values, distinct]
+    stored, perm = names.transposes.get(name, ("", ()))
+    constant = name in inference.constant
+    return [
+        names.of(name),
+        known.dtype,
+        shape,
+        declared,
+        constant,
+        values,
+        distinct,
+        names.of(stored),
+        list(perm),
+    ]
 
 
-def _node_row(node: FileNode, captured: tuple[str, ...], alias: Callable[[str], str]) -> list[Any]:
+def _node_row(node: FileNode, captured: tuple[str, ...], shown: Callable[[str], str]) -> list[Any]:
     proto = node.proto
     return [
         _text(proto.op_type),
@@ -316,9 +360,9 @@ def _node_row(node: FileNode, captured: tuple[str, ...], alias: Callable[[str], 
         proto.name,
         node.identity,
         node.version,
-        [alias(name) for name in proto.input],
+        [shown(name) for name in proto.input],
         list(proto.output),
-        [alias(name) for name in captured],
+        [shown(name) for name in captured],
         {attribute.name: _attribute(attribute) for attribute in proto.attribute},
         _scope(node),
         node.reason,

@@ -33,6 +33,7 @@ class RawValue:
     constant : an initializer, or computed only from constants.
     values : its elements, flat, where it is a small constant; else None.
     distinct : number of distinct elements of an integer constant, where it was counted.
+    transpose_of : a constant that other nodes read as it is; this one is its transpose by ``perm``.
     """
 
     name: str
@@ -42,6 +43,8 @@ class RawValue:
     constant: bool = False
     values: tuple[int | float, ...] | None = None
     distinct: int | None = None
+    transpose_of: str = ""
+    perm: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ def read_answer(text: bytes, where: str) -> RawGraph:
 
 
 def _value(row: Any) -> RawValue:
-    name, dtype, shape, declared, constant, values, distinct = row
+    name, dtype, shape, declared, constant, values, distinct, transpose_of, perm = row
     return RawValue(
         _text(name),
         _text(dtype),
@@ -132,6 +135,8 @@ def _value(row: Any) -> RawValue:
         bool(constant),
         None if values is None else _tuple(values, _number),
         None if distinct is None else _integer(distinct),
+        _text(transpose_of),
+        _tuple(perm, _extent),
     )
 
 

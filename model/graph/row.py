@@ -44,7 +44,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One node with its operands; None where an optional one is left out.
+    """One node with its operands; None where an optional one is left out or an output has no known shape.
 
     ``version`` is the opset version of the node's domain.
     """
@@ -67,10 +67,10 @@ class Call:
         return self.inputs[position] if position < len(self.inputs) else None
 
     def output(self, position: int = 0) -> Operand:
-        """A required output. Raises `Unmodelled` where it is left out."""
+        """A required output. Raises `Unmodelled` where its shape is not known."""
         operand = self.outputs[position] if position < len(self.outputs) else None
         if operand is None:
-            raise Unmodelled(f"output {position} is missing")
+            raise Unmodelled("the shape of its output could not be inferred")
         return operand
 
     def integer(self, name: str, default: int) -> int:

@@ -11,6 +11,7 @@ from .contractions import conv, conv_transpose, einsum, gemm, matmul
 from .elementwise import (
     arg_reduce,
     batch_normalization,
+    cast_like,
     cumulative,
     dynamic_quantize,
     global_pool,
@@ -76,7 +77,8 @@ TABLE: dict[str, Row] = {
     "Mul": pointwise(("mul", 1.0), linear=True),
     "Div": pointwise(("div", 1.0), linear=True),
     "Neg": pointwise(("neg", 1.0), linear=True),
-    **_same(pointwise(("cast", 1.0), linear=True), "Cast", "CastLike"),
+    "Cast": pointwise(("cast", 1.0), linear=True),
+    "CastLike": cast_like,
     **_same(pointwise(("compare", 1.0)), "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
     **_same(pointwise(("logic", 1.0)), "And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
             "BitwiseNot", "BitShift", "IsNaN", "IsInf"),

@@ -56,6 +56,9 @@ def lrn(call: Call) -> Loops:
 
 def resize(call: Call) -> Loops:
     """Resize and Upsample. Nearest by whole factors is mixed radix; else the input is read whole, once."""
+    for operand in call.inputs[1:]:
+        if operand is not None and operand.values and not all(value > 0 for value in operand.values):
+            raise Unmodelled(f"its scales or sizes {list(operand.values)} are no positive numbers")
     x, y = call.input(0), call.output()
     rank = len(x.shape)
     if len(y.shape) != rank:

@@ -104,6 +104,8 @@ class Wiring:
             what = f"the graph has a cycle: {cycle}"
             self._warnings.append(("graph", what, "No model has one; export it again."))
             self.refusal = self.refusal or what
+            for index in left:
+                self._nodes[index].reason = "it stands on a cycle or behind one"
         return [self._nodes[index] for index in order + left]
 
     def _one_cycle(self, left: set[int]) -> list[int]:

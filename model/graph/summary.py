@@ -1,0 +1,154 @@
+"""A graph in words: `inspect`'s JSON document and the text for a person. Nothing is simulated here.
+
+Names come from files of others: control characters are written as escapes and long ones are cut, so that a
+name can neither break a table nor drive a terminal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ..terminal import TOOL, columns, quantity
+from .graph import Operator, OperatorGraph, OpKind, Tensor, TensorRole
+from .load import size_text
+
+ROWS = 120  # operators that the text lists before it says how many are left
+_WIDTH = 44
+
+
+def inspect_document(graph: OperatorGraph) -> dict[str, Any]:
+    """CONTRACT's JSON of `inspect`, without a plan."""
+    return {
+        "format": 1,
+        "tool": TOOL,
+        "graph": {
+            "name": graph.name,
+            "path": graph.path,
+            "digest": graph.digest,
+            "operators": len(graph.operators),
+            "tensors": len(graph.tensors),
+        },
+        "totals": {"macs": graph.macs, "parameter_bytes": graph.parameter_bytes},
+        "operators": [_operator(operator, graph) for operator in graph.operators],
+        "tensors": [_tensor(tensor) for tensor in graph.tensors],
+        "bindings": dict(graph.bindings),
+        "symbols": list(graph.symbols),
+        "blocks": [{"path": "/".join(path), **numbers} for path, numbers in blocks(graph).items()],
+        "refusal": graph.refusal,
+        "warnings": [{"where": w.where, "what": w.what, "lever": w.lever} for w in graph.warnings],
+    }
+
+
+def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
+    return {
+        "name": operator.name,
+        "identity": operator.identity,
+        "op_type": f"{operator.domain}::{operator.op_type}" if operator.domain else operator.op_type,
+        "kind": operator.kind.value,
+        "dims": {dim.name: dim.extent for dim in operator.dims},
+        "reductions": [dim.name for dim in operator.dims if dim.reduction],
+        "macs": operator.macs,
+        "known": operator.kind is not OpKind.OPAQUE,
+        "reason": operator.reason,
+        "inputs": [graph.tensors[access.tensor].name for access in operator.inputs],
+        "outputs": [graph.tensors[access.tensor].name for access in operator.outputs],
+        "scope": list(operator.scope),
+    }
+
+
+def _tensor(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype,
+        "shape": None if tensor.shape is None else list(tensor.shape),
+        "declared": None if tensor.declared is None else list(tensor.declared),
+        "bytes": tensor.bytes,
+        "role": tensor.role.value,
+        "output": tensor.is_output,
+    }
+
+
+def blocks(graph: OperatorGraph) -> dict[tuple[str, ...], dict[str, int]]:
+    """Per block path that holds at least two operators: how many, and their multiply-accumulates."""
+    out: dict[tuple[str, ...], dict[str, int]] = {}
+    for operator in graph.operators:
+        for depth in range(1, len(operator.scope) + 1):
+            numbers = out.setdefault(operator.scope[:depth], {"operators": 0, "macs": 0})
+            numbers["operators"] += 1
+            numbers["macs"] += operator.macs
+    return {path: numbers for path, numbers in out.items() if numbers["operators"] > 1}
+
+
+def text_summary(graph: OperatorGraph, rows: int = ROWS) -> str:
+    """The graph for a person: what goes in and out, totals, operators with their dims, warnings."""
+    parts = [_head(graph)]
+    if graph.operators:
+        parts.append(_operators(graph, rows))
+    if graph.warnings:
+        lines = [
+            f"  {printable(w.where)}: {printable(w.what, 400)}. {printable(w.lever, 200)}"
+            for w in graph.warnings
+        ]
+        shown = lines[:rows]
+        if len(lines) > rows:
+            shown.append(f"  and {len(lines) - rows} more")
+        parts.append("warnings\n" + "\n".join(line.rstrip() for line in shown))
+    return "\n\n".join(parts)
+
+
+def _head(graph: OperatorGraph) -> str:
+    kinds = Counter(operator.kind.value for operator in graph.operators)
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+    rows = [
+        ("inputs", _values(graph, lambda t: t.role is TensorRole.INPUT)),
+        ("outputs", _values(graph, lambda t: t.is_output)),
+        ("bindings", ", ".join(f"{printable(name)}={number}" for name, number in graph.bindings) or "none"),
+        ("operators", f"{len(graph.operators)}: {counted}"),
+        ("multiply-accumulates", quantity(graph.macs, "MAC")),
+        ("parameters", quantity(graph.parameter_bytes, "B")),
+    ]
+    if graph.refusal:
+        rows.append(("cannot be simulated", printable(graph.refusal, 400)))
+    return f"{printable(graph.name)}\n{columns(rows, indent='  ')}"
+
+
+def _values(graph: OperatorGraph, wanted: Any) -> str:
+    named = [t for t in graph.tensors if wanted(t)]
+    shown = [f"{printable(t.name)} {t.dtype or '?'} {size_text(t.shape)}" for t in named[:6]]
+    if len(named) > 6:
+        shown.append(f"and {len(named) - 6} more")
+    return ", ".join(shown) or "none"
+
+
+def _operators(graph: OperatorGraph, rows: int) -> str:
+    table = [("operator", "type", "kind", "dims (reductions in brackets)", "MAC", "output")]
+    for operator in graph.operators[:rows]:
+        written = [graph.tensors[access.tensor] for access in operator.outputs]
+        table.append(
+            (
+                printable(operator.name),
+                printable(operator.op_type, 24),
+                operator.kind.value,
+                _dims(operator),
+                quantity(operator.macs, "") if operator.macs else "",
+                " ".join(size_text(tensor.shape) for tensor in written[:3]),
+            )
+        )
+    text = columns(table, right=(4,))
+    left = len(graph.operators) - rows
+    return text if left <= 0 else f"{text}\n… and {left} more (--all lists them, --json has everything)"
+
+
+def _dims(operator: Operator) -> str:
+    words = [f"[{d.name}={d.extent}]" if d.reduction else f"{d.name}={d.extent}" for d in operator.dims]
+    return " ".join(words) or printable(operator.reason, 60)
+
+
+def printable(text: str, width: int = _WIDTH) -> str:
+    """`text` on one line without control characters, cut in the middle to `width` characters."""
+    clean = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    if len(clean) <= width:
+        return clean
+    half = (width - 1) // 2
+    return f"{clean[: width - 1 - half]}…{clean[-half:]}"
