@@ -258,3 +258,11 @@ def test_edit_then_inverse_is_the_original_value(
             assert edits.split(graph, fused, plan.groups[other].operators) == plan
             back = edits.split(graph, fused, plan.groups[one].operators)
             assert back == plan
+
+
+def test_benchmark_one_edit_of_5_580_operators(benchmark) -> None:
+    layer = [f"t{i} = Add(t{i - 1}, t{max(i - 9, 0)})" for i in range(1, 5580)]
+    graph = drawn("; ".join(["t0 = Relu(x)", *layer]))
+    plan = edits.unfused(graph)
+    fused = benchmark(edits.toggle, graph, plan, 2790, 2791)
+    assert fused.changed(plan)[0] == 2790

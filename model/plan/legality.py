@@ -218,7 +218,7 @@ def cycle(graph: OperatorGraph, partition: Partition, group: int, asked: Iterabl
     elif completing == tuple(sorted(through)):
         lever = "Include it?" if len(completing) == 1 else "Include them?"
     else:
-        lever = f"Include {_listed(graph, completing)}?"
+        lever = f"Include all {len(completing)} operators between?"
     return Refusal(
         Reason.CYCLE,
         what,
