@@ -19,7 +19,7 @@ Times = NDArray[np.int64]
 @kernel("int64(int64, int64, int64[::1], int64, int64)")
 def throttled(start: int, service: int, edges: Times, num: int, den: int) -> int:
     """Service time of a request that starts at `start`; all int64 ns."""
-    if edges.size and np.searchsorted(edges, start, side="right") % 2 == 1:
+    if np.searchsorted(edges, start, side="right") % 2 == 1:
         return service * num // den
     return service
 
@@ -46,16 +46,21 @@ def replay_shared(
     The slots are kept sorted by (free time, index): the first is taken, and moves back to its new place.
     """
     free = np.zeros(slots, np.int64)
-    index = np.arange(slots).astype(np.int32)
+    index = np.arange(slots)
+    windows = edges.size > 0
     for i in range(arrival.size):
         which = index[0]
         begin = max(arrival[i], free[0])
-        end = begin + throttled(begin, service[i], edges, num, den)
+        end = begin + service[i]
+        if windows:
+            end = begin + throttled(begin, service[i], edges, num, den)
         start[i] = begin
         completion[i] = end
         slot[i] = which
         place = 1
-        while place < slots and (free[place] < end or (free[place] == end and index[place] < which)):
+        while place < slots:
+            if free[place] > end or (free[place] == end and index[place] > which):
+                break
             free[place - 1] = free[place]
             index[place - 1] = index[place]
             place += 1
@@ -80,10 +85,13 @@ def replay_round_robin(
     As many slots as requests make a server without a queue.
     """
     free = np.zeros(slots, np.int64)
+    windows = edges.size > 0
     for i in range(arrival.size):
         which = i % slots
         begin = max(arrival[i], free[which])
-        end = begin + throttled(begin, service[i], edges, num, den)
+        end = begin + service[i]
+        if windows:
+            end = begin + throttled(begin, service[i], edges, num, den)
         start[i] = begin
         completion[i] = end
         slot[i] = which
