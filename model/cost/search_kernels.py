@@ -1,0 +1,518 @@
+"""Kernels: the mapping that is used where the plan is silent (docs/loop-tree.md, section 6).
+
+Knows arrays only: those of the nest (columns in `sweep.py`, without private loops), the machine's figures and ladders
+of tile sizes. Deterministic: a fixed order of candidates and a fixed number of evaluations, never the clock.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiled import kernel
+from .footprint import (
+    buffer_peak,
+)
+from .sweep import (
+    ACC_DEPTH0,
+    ACC_DEPTH1,
+    ACC_ELEMENTS,
+    ACC_FIXED,
+    ACC_OPERATOR,
+    ACC_TENSOR,
+    ACC_TOUCH,
+    ACC_WRITE,
+    HOME_OUTER,
+    LOOP_COLUMNS,
+    LOOP_DIM,
+    LOOP_FIRST,
+    LOOP_LAST,
+    LOOP_STEP,
+    LOOP_TRIPS,
+    OP_END,
+    OP_OWN,
+    OP_TREE,
+    OP_WRITES,
+    PARTIAL_READS,
+    PARTIAL_WRITES,
+    READS,
+    TEN_BITS,
+    TEN_HOME,
+    TEN_PARTIAL,
+    TEN_PRODUCER,
+    WORK_ROWS,
+    WRITES,
+    W_BYTES0,
+    W_DEPTH0,
+    W_DEPTH1,
+    W_EFFECTIVE0,
+    W_EFFECTIVE1,
+    W_LEADER,
+    W_SKIP,
+    effective,
+    tile_elements,
+)
+from .timing import (
+    MAT_K,
+    MAT_M,
+    MAT_N,
+    MAT_PRODUCTS,
+    MAT_USED,
+    M_CLOCK,
+    M_DEVICE,
+    M_INFLIGHT,
+    M_LANES,
+    M_LATENCY,
+    M_ONCHIP,
+    M_PORT,
+    matrix_cycles,
+    pipeline,
+    volume,
+    walk,
+)
+from .traffic import (
+    count_access,
+    prepare,
+)
+
+# Figures of one candidate, ``score`` float64[SCORES], compared from left to right.
+S_MISFIT, S_REFETCH, S_COST, S_TRAFFIC, S_FOOTPRINT, S_STAGES, S_SECONDS = 0, 1, 2, 3, 4, 5, 6
+SCORES = 7
+# Limits of the search, ``limits`` float64[LIMITS].
+L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_ONLINE = 0, 1, 2, 3, 4, 5
+LIMITS = 6
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[:,::1])"
+)
+def branch(ops, barred, extents, tile, order, path, lengths, loops):
+    """The canonical tree of a loop order: fills the paths and loops, and OP_TREE; returns the number of loops.
+
+    Dim by dim, neighbours that have the dim and may share a loop over it form a run under one loop. Dims whose
+    tile is the whole extent have no loop.
+    """
+    operators = ops.shape[0]
+    segment = np.zeros(operators, np.int64)
+    number = 0
+    for o in range(operators):
+        lengths[o] = 0
+    for i in range(order.size):
+        d = order[i]
+        if d < 0 or tile[d] >= extents[d]:
+            continue
+        fresh = np.empty(operators, np.int64)
+        segments = -1
+        inside = False
+        start = 0
+        for o in range(operators):
+            has = (ops[o, OP_OWN] >> d & 1) != 0
+            go_on = o > 0 and has == inside and segment[o] == segment[o - 1]
+            if has and go_on:
+                for p in range(start, o):
+                    go_on = go_on and not barred[p, o] >> d & 1
+            if not go_on:
+                segments += 1
+                start = o
+                if has:
+                    loops[number, LOOP_DIM] = d
+                    loops[number, LOOP_STEP] = tile[d]
+                    loops[number, LOOP_TRIPS] = -(-extents[d] // tile[d])
+                    loops[number, LOOP_FIRST] = o
+                    number += 1
+            if has:
+                path[o, lengths[o]] = number - 1
+                lengths[o] += 1
+                loops[number - 1, LOOP_LAST] = o
+            fresh[o] = segments
+            inside = has
+        segment = fresh
+    for o in range(operators):
+        ops[o, OP_TREE] = lengths[o]
+    return number
+
+
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1])")
+def set_register_depth(ops, acc, a, loops, path, lengths):
+    """The depth of access `a` at the registers, by its depth at the buffer."""
+    o = acc[a, ACC_OPERATOR]
+    acc[a, ACC_DEPTH1] = lengths[o]
+    if acc[a, ACC_WRITE]:
+        for j in range(acc[a, ACC_DEPTH0], lengths[o]):
+            l = path[o, j]
+            sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+            if sums >> loops[l, LOOP_DIM] & 1 and loops[l, LOOP_TRIPS] > 1:
+                acc[a, ACC_DEPTH1] = j
+                break
+
+
+@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
+def set_depths(ops, acc, ten, loops, path, lengths):
+    """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
+
+    At the registers an output stays just outside its outermost sum loop of several trips inside its depth.
+    """
+    for a in range(acc.shape[0]):
+        o = acc[a, ACC_OPERATOR]
+        t = acc[a, ACC_TENSOR]
+        depth = lengths[o]
+        if ten[t, TEN_HOME] != HOME_OUTER:
+            p = ten[t, TEN_PRODUCER]
+            depth = lengths[p]
+            for b in range(acc.shape[0]):
+                if acc[b, ACC_TENSOR] == t:
+                    q = acc[b, ACC_OPERATOR]
+                    common = 0
+                    while common < min(depth, lengths[q]) and path[p, common] == path[q, common]:
+                        common += 1
+                    depth = common
+        acc[a, ACC_DEPTH0] = depth
+        set_register_depth(ops, acc, a, loops, path, lengths)
+
+
+@kernel("int64(int64, int64[::1], int64[::1])")
+def traffic_bits(a, row, ten_row):
+    """Bits that one access moves to and from outside."""
+    whole = row[READS] + row[WRITES]
+    return whole * ten_row[TEN_BITS] + (row[PARTIAL_READS] + row[PARTIAL_WRITES]) * ten_row[TEN_PARTIAL]
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64,"
+    " int64[:,::1], int64[:,::1])"
+)
+def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
+    """Set the depth of all accesses of a stream (no operator skips a loop in a canonical tree)."""
+    for b in range(acc.shape[0]):
+        if work[W_LEADER, b] == leader and acc[b, ACC_TENSOR] == acc[leader, ACC_TENSOR]:
+            o = acc[b, ACC_OPERATOR]
+            full = 0
+            remaining = 0
+            while remaining < depth:  # positions on the full path
+                if not work[W_SKIP, o] >> full & 1:
+                    remaining += 1
+                full += 1
+            acc[b, ACC_DEPTH0] = full
+            set_register_depth(ops, acc, b, loops, path, lengths)
+            work[W_DEPTH0, b] = depth
+            work[W_EFFECTIVE0, b] = depth
+            inner = acc[b, ACC_DEPTH1]
+            gone = work[W_SKIP, o] & ((1 << inner) - 1)
+            while gone:
+                inner -= 1
+                gone &= gone - 1
+            work[W_DEPTH1, b] = inner
+            work[W_EFFECTIVE1, b] = effective(acc[b, ACC_TOUCH], rows[o], inner, loops)
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[::1], int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
+)
+def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, counts, rows, work):
+    """Keep tiles further outside while they fit, most bits saved per byte held first.
+
+    ``kept`` marks accesses whose depth the user set. Readers of one stream move together. Depths, effective
+    depths and counts of level 0 follow.
+    """
+    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    for _ in range(2 * acc.shape[0]):
+        best, best_depth, best_gain = -1, 0, 0.0
+        trial = np.empty(4, np.int64)
+        row = np.empty((1, 4), np.int64)
+        for a in range(acc.shape[0]):
+            o = acc[a, ACC_OPERATOR]
+            t = acc[a, ACC_TENSOR]
+            if ten[t, TEN_HOME] != HOME_OUTER or work[W_LEADER, a] != a or kept[a] or acc[a, ACC_FIXED] >= 0:
+                continue
+            depth = work[W_EFFECTIVE0, a]
+            now = traffic_bits(a, counts[a], ten[t])
+            if depth == 0 or now <= acc[a, ACC_ELEMENTS] * ten[t, TEN_BITS]:
+                continue
+            held = work[W_BYTES0, a]
+            while depth > 0:
+                depth = effective(acc[a, ACC_TOUCH], rows[o], depth - 1, loops)
+                trial[:] = counts[a]
+                count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
+                then = traffic_bits(a, counts[a], ten[t])
+                counts[a, :] = trial
+                if then >= now:
+                    continue
+                elements = tile_elements(acc, a, axes, rows[o], depth, loops, extents)
+                size = (elements * ten[t, TEN_BITS] + 7) // 8
+                more = size * (stages if depth > 0 else 1) - held * stages
+                if more > capacity - peak and more > 0 and size > capacity:
+                    continue
+                gain = (now - then) / max(1.0, float(more))
+                if gain > best_gain:
+                    before = work[W_EFFECTIVE0, a]
+                    move_stream(ops, acc, ten, loops, path, lengths, a, depth, rows, work)
+                    fits = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+                    move_stream(ops, acc, ten, loops, path, lengths, a, before, rows, work)
+                    work[W_BYTES0, a] = held
+                    if fits <= capacity:
+                        best, best_depth, best_gain = a, depth, gain
+        if best < 0:
+            return
+        move_stream(ops, acc, ten, loops, path, lengths, best, best_depth, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
+        peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
+    " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64, float64[::1])"
+)
+def judge(
+    ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent, limits,
+    counts, points, rows, work, stages, score,
+):  # fmt: skip
+    """Score one tree with its tiles at a number of stages: does it fit, how long, how much traffic.
+
+    The seconds are an estimate of the pipeline: first load, then the larger of compute and the rest of the
+    traffic, then last store. The walk over the steps is done once, for the mapping that wins.
+    """
+    prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
+    bits = 0
+    for a in range(acc.shape[0]):
+        count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
+    capacity = int(limits[L_CAPACITY])
+    hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, counts, rows, work)
+    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    for a in range(acc.shape[0]):
+        bits += traffic_bits(a, counts[a], ten[acc[a, ACC_TENSOR]])
+    matrix = 0.0
+    lead = 0.0
+    tail = 0.0
+    spilled = 0.0
+    most = 1.0
+    used = 1.0
+    seen = False
+    length = np.empty(extents.size, np.int64)
+    for o in range(ops.shape[0]):
+        length[:] = extents
+        steps = 1.0
+        real = 1.0
+        tiles = 1.0
+        leading = True
+        for j in range(lengths[o]):
+            l = path[o, j]
+            d = loops[l, LOOP_DIM]
+            length[d] = loops[l, LOOP_STEP]
+            steps *= loops[l, LOOP_TRIPS]
+            real *= -(-extents[d] // unit[d]) * unit[d] / loops[l, LOOP_STEP]
+            leading = leading and (independent >> d & 1) != 0
+            if leading:
+                tiles *= loops[l, LOOP_TRIPS]
+        share = tiles / np.ceil(tiles / limits[L_CORES])
+        used = max(used, share)
+        most = max(most, steps / share)
+        if mat[o, MAT_USED]:
+            seen = True
+            cycles = matrix_cycles(
+                mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
+                volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
+            )  # fmt: skip
+            matrix += cycles * min(real, steps) / share
+            for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
+                if acc[a, ACC_DEPTH1] < lengths[o]:
+                    elements = tile_elements(acc, a, axes, path[o], acc[a, ACC_DEPTH1], loops, extents)
+                    size = float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
+                    spilled += max(0.0, size - limits[L_REGISTERS]) * 2.0 * steps / share
+        busy = vector[o] * points[o] / mach[M_LANES] / share
+        if seen:
+            tail += busy
+        else:
+            lead += busy
+    score[S_MISFIT] = max(0.0, peak - limits[L_CAPACITY])
+    score[S_TRAFFIC] = bits
+    score[S_FOOTPRINT] = peak
+    score[S_STAGES] = stages
+    width = min(mach[M_PORT] * used, mach[M_DEVICE])
+    moving = bits / 8.0 / width
+    flight = stages * mach[M_LATENCY] if mach[M_INFLIGHT] <= 0.0 else 0.0
+    if flight > 0.0:
+        moving = max(moving, most * mach[M_LATENCY] / stages)
+    first, final = 0.0, 0.0
+    end = ops.shape[0] - 1
+    for a in range(acc.shape[0]):
+        if ten[acc[a, ACC_TENSOR], TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
+            if acc[a, ACC_OPERATOR] == 0 and acc[a, ACC_WRITE] == 0:
+                first += work[W_BYTES0, a]
+            if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
+                final += work[W_BYTES0, a]
+    first = min(first / mach[M_PORT], moving)
+    final = min(final / mach[M_PORT], moving - first)
+    if stages >= 2:
+        busy = (lead + max(matrix, tail)) / mach[M_CLOCK]
+        score[S_SECONDS] = first + final + max(busy, moving - first - final)
+    else:
+        busy = (lead + matrix + tail) / mach[M_CLOCK]
+        score[S_SECONDS] = busy + moving
+    room = limits[L_CAPACITY] - peak
+    score[S_SECONDS] += spilled / (mach[M_ONCHIP] if room > 0.0 else width)
+    score[S_COST] = score[S_SECONDS] + moving / 8.0
+
+
+@kernel("boolean(float64[::1], float64[::1])")
+def better(one, other):
+    """Whether score `one` comes before `other`: fits, no needless refetch, cost, traffic, footprint."""
+    for i in range(S_FOOTPRINT + 1):
+        margin = 1e-9 * abs(other[i])
+        if one[i] < other[i] - margin:
+            return True
+        if one[i] > other[i] + margin:
+            return False
+    return False
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
+    " int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1],"
+    " float64[::1], float64)"
+)
+def assess(
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector, mach,
+    independent, limits, counts, points, rows, work, tile, score, trial, floor,
+):  # fmt: skip
+    """Score the canonical tree of `order` at `tile`, at the better of the allowed stages, into ``score``.
+
+    ``floor``: traffic in bits that is known to be reachable with everything whole; 0 where it does not fit.
+    """
+    branch(ops, barred, extents, tile, order, path, lengths, loops)
+    done = 0
+    for stages in range(2, 0, -1):
+        if limits[L_STAGES] > 0.0 and min(limits[L_STAGES], 2.0) != stages:
+            continue
+        if stages == 2 and limits[L_DOUBLE] == 0.0:
+            continue
+        set_depths(ops, acc, ten, loops, path, lengths)
+        judge(
+            ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent,
+            limits, counts, points, rows, work, stages, trial,
+        )  # fmt: skip
+        trial[S_REFETCH] = 1.0 if floor > 0.0 and trial[S_TRAFFIC] > floor else 0.0
+        done += 1
+        if done == 1 or better(trial, score):
+            score[:] = trial
+        if score[S_MISFIT] == 0.0:
+            break  # one stage never helps where two fit
+    return done
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
+    " int64[:,::1], int64[::1], int64, int64[::1], float64[::1])"
+)
+def search(
+    ops, acc, axes, ten, extents, barred, orders, kept, unit, mat, rate, vector, mach, independent, limits,
+    ladder, rungs, budget, tile, score,
+):  # fmt: skip
+    """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
+
+    Parameters
+    ----------
+    orders : int64[orders, dims], padded with -1.
+    ladder, rungs : int64[dims, sizes] tile sizes that are tried, ascending, and how many.
+    budget : evaluations in all.
+    """
+    operators, accesses, dims = ops.shape[0], acc.shape[0], extents.size
+    path = np.zeros((operators, dims + 1), np.int64)
+    rows = np.zeros((operators, dims + 1), np.int64)
+    lengths = np.zeros(operators, np.int64)
+    loops = np.zeros((operators * dims + 1, LOOP_COLUMNS), np.int64)
+    work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
+    counts = np.zeros((accesses, 4), np.int64)
+    points = np.zeros(operators, np.int64)
+    trial = np.zeros(SCORES, np.float64)
+    now = np.zeros(SCORES, np.float64)
+    here = np.zeros(SCORES, np.float64)
+    at = np.zeros(dims, np.int64)
+    size = np.zeros(dims, np.int64)
+    # Everything whole: the least that can be moved, where it fits.
+    for d in range(dims):
+        tile[d] = ladder[d, rungs[d] - 1]
+    whole = True
+    for d in range(dims):
+        whole = whole and tile[d] >= extents[d]
+    floor = 0.0
+    assess(
+        ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], kept, unit, mat, rate, vector, mach,
+        independent, limits, counts, points, rows, work, tile, score, trial, floor,
+    )  # fmt: skip
+    best = 0
+    spent = 1
+    if whole and score[S_MISFIT] == 0.0:
+        floor = score[S_TRAFFIC]
+    free = 0
+    for d in range(dims):
+        free += rungs[d] > 1
+    if free == 0:
+        return best
+    # From the unit upwards, every order with its share of the evaluations; then the best one from above as well.
+    share = max(24, budget // (orders.shape[0] + 1))
+    for lap in range(orders.shape[0] + 1):
+        number = lap if lap < orders.shape[0] else best
+        start_high = lap == orders.shape[0]
+        order = orders[number]
+        for d in range(dims):
+            at[d] = rungs[d] - 1
+        if not start_high:
+            for i in range(dims):
+                if order[i] >= 0:
+                    at[order[i]] = 0
+        used = 0
+        for d in range(dims):
+            size[d] = ladder[d, at[d]]
+        used += assess(
+            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector, mach,
+            independent, limits, counts, points, rows, work, size, now, trial, floor,
+        )  # fmt: skip
+        moving = True
+        while moving and used < share:
+            moving = False
+            if better(now, score):
+                score[:] = now
+                best = number
+                for d in range(dims):
+                    tile[d] = ladder[d, at[d]]
+            picked = -1
+            target = 0
+            for i in range(dims):
+                d = order[i]
+                if d < 0 or rungs[d] < 2:
+                    continue
+                for way in range(4):
+                    goal = at[d]
+                    if way == 0:
+                        goal += 1
+                    elif way == 1:
+                        goal -= 1
+                    elif way == 2:
+                        goal = rungs[d] - 1
+                    else:
+                        goal += 3
+                    if goal < 0 or goal >= rungs[d] or goal == at[d] or (way == 2 and goal == at[d] + 1):
+                        continue
+                    size[d] = ladder[d, goal]
+                    used += assess(
+                        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate,
+                        vector, mach, independent, limits, counts, points, rows, work, size, here, trial, floor,
+                    )  # fmt: skip
+                    size[d] = ladder[d, at[d]]
+                    if better(here, now):
+                        now[:] = here
+                        picked, target = d, goal
+            if picked >= 0:
+                at[picked] = target
+                size[picked] = ladder[picked, target]
+                moving = True
+        if better(now, score):
+            score[:] = now
+            best = number
+            for d in range(dims):
+                tile[d] = ladder[d, at[d]]
+        spent += used
+    return best
