@@ -1,0 +1,514 @@
+"""Draws a scene: hulls, lines, boxes, chips, titles, in batches, with as much detail as can be read.
+
+Knows a scene, a camera and the palette. Must not know the document, widgets or gestures; what changes with
+the pointer is the overlay's. The painter's caches hold nothing that a new scene could not make again.
+
+Three levels of detail by zoom: `READ` (text, rounded boxes, chips with their bytes), `SHAPE` (boxes, hulls,
+lines, chips as dots), `FAR` (plain rectangles in one call per colour, only lines that are long enough).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QFont,
+    QFontMetricsF,
+    QPainter,
+    QPainterPath,
+    QPainterPathStroker,
+    QPen,
+    QPolygonF,
+    QStaticText,
+    QTransform,
+)
+
+from model.cost.result import GroupResult
+from model.graph.graph import Operator
+
+from .. import look
+from .camera import Camera
+from .heat import STEPS, UNKNOWN
+from .layout import CHIP, PAD
+from .scene import Rect, Scene
+
+READ, SHAPE = 0.58, 0.2
+_WIDTHS = (1.0, 1.3, 1.7, 2.2, 2.8)  # of lines, by class of bytes
+_LEAST, _FEW = 0.04, 400  # where the graph is small, shapes are worth their strokes from farther away
+_LOOSE_LIMIT = 80  # members up to which a loose hull is united into one outline
+
+
+@cache
+def _font(pixels: int, *, strong: bool = False) -> QFont:
+    """Asking the system for a font takes longer than drawing a word with it."""
+    return look.font(pixels, strong=strong)
+
+
+def short_name(operator: Operator) -> str:
+    """What the name tells beyond the op type: ``/q_proj/MatMul`` -> ``q_proj``, ``MatMul_3`` -> ``3``."""
+    words = [word for word in operator.name.replace("\\", "/").split("/") if word.strip()]
+    kind = operator.op_type.lower()
+    for word in reversed(words):
+        rest = word
+        for prefix in ("node_", f"{kind}_", f"{kind}."):
+            if rest.lower().startswith(prefix):
+                rest = rest[len(prefix) :]
+        if rest.strip("_. ") and rest.lower() != kind:
+            return " ".join(rest[:200].split())
+    return ""
+
+
+def summary(types: Iterable[str]) -> str:
+    """``MatMul · Add ×2 · Relu``: runs of one op type are counted."""
+    runs: list[list[object]] = []
+    for name in types:
+        if runs and runs[-1][0] == name:
+            runs[-1][1] = int(str(runs[-1][1])) + 1
+        else:
+            runs.append([name, 1])
+    return " · ".join(str(name) if count == 1 else f"{name} ×{count}" for name, count in runs)
+
+
+def state_of(result: GroupResult | None) -> tuple[str, str, str]:
+    """(kind, word, words) of a group's state: "bad" does not fit, "warn" spills, "" neither."""
+    if result is None:
+        return "", "", ""
+    if result.infeasible is not None:
+        lack = result.infeasible
+        needs = f"{look.fmt_bytes(lack.demand_bytes)} of {look.fmt_bytes(lack.capacity_bytes)}"
+        return "bad", "does not fit", f"does not fit: {lack.memory} {needs}"
+    spilled = result.registers.spilled_bytes
+    return ("warn", "spills", f"spills {look.fmt_bytes(spilled)}") if spilled else ("", "", "")
+
+
+class ScenePainter:
+    """Draws one scene; keeps what is dear to make (texts, paths, rectangles) between frames."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self._palette = look.palette()
+        self._tints: dict[int, int] = {}
+        self._rects: list[QRectF] = []
+        self._paths: dict[int, QPainterPath] = {}
+        self._loose_paths: dict[int, QPainterPath] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Another palette: make everything again."""
+        self._palette = look.palette()
+        palette = self._palette
+        self._fills = [look.heat_color(step / (STEPS - 1)) for step in range(STEPS)]
+        self._inks = [look.text_on(fill) for fill in self._fills]
+        self._plain = look.mix(palette.panel, palette.faint, 0.35)
+        self._names: dict[int, tuple[QStaticText, QStaticText, float, float]] = {}
+        self._texts: dict[tuple[str, int, bool], tuple[QStaticText, float]] = {}
+        self.moved()
+
+    def moved(self) -> None:
+        """Boxes and lines lie elsewhere."""
+        self._rects = []
+        self._paths = {}
+        self.plan_changed()
+
+    def plan_changed(self) -> None:
+        """The scene shows another plan."""
+        self._loose_paths = {}
+
+    # -- the whole picture ---------------------------------------------------------------------------
+    def paint(self, painter: QPainter, camera: Camera, exposed: QRectF) -> None:
+        """Draw what lies in `exposed` (screen pixels), the ground included."""
+        if look.palette() is not self._palette:
+            self.forget()
+        painter.fillRect(exposed, self._palette.canvas)
+        left, top = camera.to_world(exposed.left(), exposed.top())
+        right, bottom = camera.to_world(exposed.right(), exposed.bottom())
+        # Chips and rims reach a little beyond the rectangles that they are found by.
+        seen: Rect = (left - 16.0, top - 16.0, right + 16.0, bottom + 16.0)
+        painter.save()
+        painter.setWorldTransform(
+            QTransform(camera.zoom, 0, 0, camera.zoom, -camera.x * camera.zoom, -camera.y * camera.zoom),
+            True,
+        )
+        if self.is_detailed(seen, camera.zoom):
+            painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            self._hulls(painter, seen, camera.zoom)
+            self._lines(painter, seen, camera.zoom)
+            self._boxes(painter, seen, camera.zoom)
+            if camera.zoom >= READ:
+                self._titles(painter, seen)
+            if camera.zoom >= SHAPE:
+                self._chips(painter, seen, camera.zoom)
+        else:
+            self._far_hulls(painter, seen, camera.zoom)
+            self._far_lines(painter, seen, camera.zoom)
+            self._far_boxes(painter, seen, camera.zoom)
+        painter.restore()
+
+    def is_detailed(self, seen: Rect, zoom: float) -> bool:
+        """Whether hulls, boxes and lines are drawn one by one: when they are large, or few."""
+        return zoom >= SHAPE or (zoom >= _LEAST and len(self.scene.operators_in(seen)) <= _FEW)
+
+    # -- hulls ---------------------------------------------------------------------------------------
+    def tint(self, group: int) -> int:
+        """Index of a group's colour: kept by its first operator, unlike those of its neighbours."""
+        groups = self.scene.plan.groups
+        first = groups[group].operators[0]
+        if first not in self._tints:
+            near = range(max(0, group - 3), min(len(groups), group + 4))
+            used = {self._tints.get(groups[other].operators[0], -1) for other in near}
+            choices = len(self._palette.groups)
+            turn = [(group + step) % choices for step in range(choices)]
+            self._tints[first] = next((tint for tint in turn if tint not in used), turn[0])
+        return self._tints[first]
+
+    def _hulls(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        share = 0.15 if self._palette.dark else 0.09
+        for group in self.scene.hulls_in(seen).tolist():
+            fill = QColor(self._palette.group(self.tint(group)))
+            rim = QColor(fill)
+            fill.setAlphaF(share)
+            rim.setAlphaF(0.7)
+            pen = QPen(rim, max(1.5, 0.8 / zoom))
+            path = self.hull_path(group)
+            kind, _, _ = state_of(self.scene.result_of(group))
+            if kind == "bad":
+                pen.setColor(self._palette.bad)
+                pen.setStyle(Qt.PenStyle.DashLine)
+            painter.setPen(pen)
+            painter.setBrush(fill)
+            painter.drawPath(path)
+            if kind == "bad":
+                hatch = QColor(self._palette.bad)
+                hatch.setAlphaF(0.22)
+                brush = QBrush(hatch, Qt.BrushStyle.BDiagPattern)
+                brush.setTransform(QTransform.fromScale(1 / zoom, 1 / zoom))
+                painter.fillPath(path, brush)
+
+    def hull_path(self, group: int) -> QPainterPath:
+        """The outline of a group's hull in world units."""
+        scene = self.scene
+        path = QPainterPath()
+        if not scene.is_loose(group):
+            left, top, right, bottom = scene.hull_rects[group].tolist()
+            path.addRoundedRect(QRectF(left, top, right - left, bottom - top), 12, 12)
+            return path
+        if group in self._loose_paths:
+            return self._loose_paths[group]
+        members = scene.plan.groups[group].operators
+        path.setFillRule(Qt.FillRule.WindingFill)
+        for left, top, right, bottom in scene.boxes[list(members)].tolist():
+            path.addRoundedRect(QRectF(left - 10, top - 10, right - left + 20, bottom - top + 20), 12, 12)
+        if len(members) <= _LOOSE_LIMIT:
+            lines = QPainterPath()
+            for edge in scene.inner_edges(group).tolist():
+                lines.addPath(self._path(edge))
+            stroker = QPainterPathStroker()
+            stroker.setWidth(24)
+            path.addPath(stroker.createStroke(lines))
+            path = path.simplified()
+        self._loose_paths[group] = path
+        return path
+
+    def _titles(self, painter: QPainter, seen: Rect) -> None:
+        for group in self.scene.hulls_in(seen).tolist():
+            self._title(painter, group)
+
+    def _title(self, painter: QPainter, group: int) -> None:
+        """``G5  MatMul · Silu          842 µs   ! spills 3.1 MiB`` along the hull's upper rim."""
+        scene, palette = self.scene, self._palette
+        left, top, right, _ = scene.hull_rects[group].tolist()
+        if scene.is_loose(group):
+            boxes = scene.boxes[list(scene.plan.groups[group].operators)]
+            first = boxes[int(np.argmin(boxes[:, 1]))]
+            left, top, right = float(first[0]) - 10, float(first[1]) - 30, float(first[2]) + 10
+        tint = self.tint(group)
+        ground = look.mix(palette.canvas, palette.group(tint), 0.15 if palette.dark else 0.09)
+        result = scene.result_of(group)
+        y, x_left, x_right = top + 14.0, left + PAD, right - PAD
+        kind, word, words = state_of(result)
+        room = x_right - x_left - 34.0
+        if result is not None:
+            time = look.fmt_seconds(result.latency_s)
+            x_right -= self._plate(
+                painter, time, look.TINY, False, palette.muted, ground, x_right, y, right=True
+            )
+            x_right -= 8.0
+        if kind:
+            text = words if room > 240.0 else word
+            ink = palette.bad if kind == "bad" else palette.warn
+            x_right -= self._plate(painter, text, look.TINY, True, ink, ground, x_right, y, right=True)
+            self._sign(painter, kind, x_right - 8.0, y, ink)
+            x_right -= 22.0
+        label = f"G{group + 1}"
+        ink = palette.group_label(tint)
+        x_left += self._plate(painter, label, look.SMALL, True, ink, ground, x_left, y) + 8.0
+        operators = scene.plan.groups[group].operators
+        if len(operators) > 1 and x_right - x_left > 40.0:
+            types = summary(scene.graph.operators[o].op_type for o in operators[:64])
+            text = self._elided(types, look.TINY, x_right - x_left)
+            self._plate(painter, text, look.TINY, False, palette.muted, ground, x_left, y)
+
+    def _plate(
+        self,
+        painter: QPainter,
+        text: str,
+        pixels: int,
+        strong: bool,
+        ink: QColor,
+        ground: QColor,
+        x: float,
+        y: float,
+        *,
+        right: bool = False,
+    ) -> float:
+        """Text on a plate, so that lines seem to pass behind it; returns its width."""
+        static, width = self._text(text, pixels, strong)
+        x = x - width if right else x
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.fillRect(QRectF(x - 2, y - 7, width + 4, 14), ground)
+        painter.setPen(ink)
+        painter.setFont(_font(pixels, strong=strong))
+        painter.drawStaticText(QPointF(x, y - static.size().height() / 2), static)
+        return width
+
+    def _sign(self, painter: QPainter, kind: str, x: float, y: float, ink: QColor) -> None:
+        """A triangle with a bar for a warning, a crossed circle for what cannot be."""
+        draw_sign(painter, kind, x, y, ink)
+
+    # -- lines ---------------------------------------------------------------------------------------
+    def _path(self, edge: int) -> QPainterPath:
+        path = self._paths.get(edge)
+        if path is None:
+            path = self._paths[edge] = route_path(self.scene.route(edge))
+        return path
+
+    def _lines(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        scene = self.scene
+        visible = scene.edges_in(seen)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for step, width in enumerate(_WIDTHS):
+            painter.setPen(
+                QPen(
+                    self._palette.faint,
+                    max(width, 0.7 / zoom),
+                    Qt.PenStyle.SolidLine,
+                    Qt.PenCapStyle.FlatCap,
+                )
+            )
+            for edge in visible[scene.edge_class[visible] == step].tolist():
+                painter.drawPath(self._path(edge))
+
+    # -- boxes ---------------------------------------------------------------------------------------
+    def _rectangles(self) -> list[QRectF]:
+        if not self._rects:
+            self._rects = [QRectF(a, b, c - a, d - b) for a, b, c, d in self.scene.boxes.tolist()]
+        return self._rects
+
+    def _steps(self) -> NDArray[np.int64]:
+        steps = self.scene.traffic.steps()
+        steps[self.scene.is_view] = UNKNOWN
+        return steps
+
+    def _boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        scene, palette = self.scene, self._palette
+        visible = scene.operators_in(seen).tolist()
+        rects, steps = self._rectangles(), self._steps()
+        rim = QColor(0, 0, 0, 34) if not palette.dark else QColor(255, 255, 255, 30)
+        plain = QPen(rim, 1.0)
+        readable = zoom >= READ
+        for operator in visible:
+            step = int(steps[operator])
+            fill = self._plain if step == UNKNOWN else self._fills[step]
+            ink = palette.text if step == UNKNOWN else self._inks[step]
+            painter.setPen(plain)
+            if scene.is_view[operator]:
+                fill, ink = palette.panel, palette.muted
+                painter.setPen(QPen(palette.line_strong, 1.0))
+            elif scene.is_opaque[operator]:
+                fill, ink = palette.sunken, palette.text
+                painter.setPen(QPen(palette.muted, 1.0, Qt.PenStyle.DashLine))
+            painter.setBrush(fill)
+            rect = rects[operator]
+            if readable:
+                radius = 5.0 if not scene.is_view[operator] else 8.0
+                painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), radius, radius)
+                self._name(painter, operator, rect, ink)
+            else:
+                painter.drawRect(rect)
+
+    def _name(self, painter: QPainter, operator: int, rect: QRectF, ink: QColor) -> None:
+        """Op type emphasised, then what the name adds; both elided to the box."""
+        made = self._names.get(operator)
+        size = look.SMALL if self.scene.is_view[operator] else look.BODY
+        if made is None:
+            value = self.scene.graph.operators[operator]
+            room = rect.width() - 16.0
+            kind, kind_width = self._made(self._elided(value.op_type, size, room, strong=True), size, True)
+            name = short_name(value)
+            left = room - kind_width - 5.0
+            text = self._elided(name, size, left) if name and left > 18.0 else ""
+            rest, rest_width = self._made(text, size, False)
+            made = self._names[operator] = (kind, rest, kind_width, rest_width)
+        kind, rest, kind_width, rest_width = made
+        whole = kind_width + (rest_width + 5.0 if rest_width else 0.0)
+        x = rect.center().x() - whole / 2
+        y = rect.center().y() - kind.size().height() / 2
+        painter.setPen(ink)
+        painter.setFont(_font(size, strong=True))
+        painter.drawStaticText(QPointF(x, y), kind)
+        if rest_width:
+            painter.setFont(_font(size))
+            painter.drawStaticText(QPointF(x + kind_width + 5.0, y), rest)
+
+    # -- chips ---------------------------------------------------------------------------------------
+    def _chips(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        scene = self.scene
+        for index in scene.chips_in(seen).tolist():
+            x, y = scene.chip_xy[index].tolist()
+            if zoom < READ:
+                painter.setPen(QPen(self._palette.line_strong, 1.0))
+                painter.setBrush(self._palette.panel)
+                painter.drawEllipse(QPointF(x, y), 7.0, 7.0)
+            else:
+                self.draw_chip(painter, index)
+
+    def chip_rect(self, index: int) -> QRectF:
+        """Where a chip with its bytes lies, in world units."""
+        x, y = self.scene.chip_xy[index].tolist()
+        _, width = self._text(self._chip_text(index), look.TINY, False)
+        return QRectF(x - width / 2 - 17.0, y - CHIP[1] / 2, width + 34.0, CHIP[1])
+
+    def _chip_text(self, index: int) -> str:
+        return look.fmt_bytes(self.scene.edge_bytes[int(self.scene.chip_edges[index])])
+
+    def draw_chip(self, painter: QPainter, index: int) -> None:
+        """A pill with the cut sign and the bytes that cross."""
+        palette, rect = self._palette, self.chip_rect(index)
+        painter.setPen(QPen(palette.line_strong, 1.0))
+        painter.setBrush(palette.panel)
+        painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), CHIP[1] / 2, CHIP[1] / 2)
+        y = rect.center().y()
+        draw_cut_sign(painter, rect.left() + 14.0, y, palette.muted)
+        static, _ = self._text(self._chip_text(index), look.TINY, False)
+        painter.setPen(palette.text)
+        painter.setFont(_font(look.TINY))
+        painter.drawStaticText(QPointF(rect.left() + 24.0, y - static.size().height() / 2), static)
+
+    # -- from afar -----------------------------------------------------------------------------------
+    def _far_hulls(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        scene = self.scene
+        visible = scene.hulls_in(seen)
+        sizes = scene.hull_rects[visible]
+        visible = visible[(sizes[:, 3] - sizes[:, 1]) * zoom >= 6.0]
+        batches: dict[int, list[QRectF]] = {}
+        for group, (a, b, c, d) in zip(visible.tolist(), scene.hull_rects[visible].tolist(), strict=True):
+            batches.setdefault(self.tint(group), []).append(QRectF(a, b, c - a, d - b))
+        painter.setPen(Qt.PenStyle.NoPen)
+        for tint, rects in batches.items():
+            fill = QColor(self._palette.group(tint))
+            fill.setAlphaF(0.3)
+            painter.setBrush(fill)
+            painter.drawRects(rects)
+
+    def _far_lines(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        """Straight pieces from box to box, those of more than a few pixels, at most one per pixel pair."""
+        scene = self.scene
+        boxes = scene.edge_boxes
+        reach = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]) * zoom
+        visible = scene.edges_in(seen)
+        visible = visible[reach[visible] >= 4.0]
+        if not len(visible):
+            return
+        start, points = scene.layout.route_start, scene.layout.route_points
+        a, b = points[start[visible]], points[start[visible + 1] - 1]
+        cells = np.round(np.concatenate([a, b], axis=1) * (zoom / 2)).astype(np.int64)
+        _, once = np.unique(cells @ np.array([1, 7919, 104729, 1299709]), return_index=True)
+        ends = np.concatenate([a[once], b[once]], axis=1).tolist()
+        color = QColor(self._palette.faint)
+        color.setAlphaF(0.7)
+        pen = QPen(color, 1.0)
+        pen.setCosmetic(True)
+        painter.setPen(pen)
+        painter.drawLines([QLineF(*end) for end in ends])
+
+    def _far_boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        visible = self.scene.operators_in(seen)
+        rects, steps = self._rectangles(), self._steps()[visible]
+        order = np.argsort(steps, kind="stable")
+        sorted_steps, sorted_boxes = steps[order], visible[order]
+        painter.setPen(Qt.PenStyle.NoPen)
+        for step in np.unique(sorted_steps).tolist():
+            first, last = np.searchsorted(sorted_steps, [step, step + 1])
+            painter.setBrush(self._plain if step == UNKNOWN else self._fills[step])
+            painter.drawRects([rects[i] for i in sorted_boxes[first:last].tolist()])
+
+    # -- texts ---------------------------------------------------------------------------------------
+    def _made(self, text: str, pixels: int, strong: bool) -> tuple[QStaticText, float]:
+        static = QStaticText(text)
+        static.setTextFormat(Qt.TextFormat.PlainText)
+        static.setPerformanceHint(QStaticText.PerformanceHint.AggressiveCaching)
+        font = _font(pixels, strong=strong)
+        static.prepare(QTransform(), font)
+        return static, QFontMetricsF(font).horizontalAdvance(text) if text else 0.0
+
+    def _text(self, text: str, pixels: int, strong: bool) -> tuple[QStaticText, float]:
+        key = (text, pixels, strong)
+        if key not in self._texts:
+            if len(self._texts) > 4000:
+                self._texts.clear()
+            self._texts[key] = self._made(text, pixels, strong)
+        return self._texts[key]
+
+    def _elided(self, text: str, pixels: int, room: float, *, strong: bool = False) -> str:
+        # Names of thousands of characters are cut before they are measured.
+        metrics = QFontMetricsF(_font(pixels, strong=strong))
+        return metrics.elidedText(text[:200], Qt.TextElideMode.ElideRight, room)
+
+
+def route_path(route: NDArray[np.float64]) -> QPainterPath:
+    """A line through points: straight where x stays, else a bend with vertical tangents."""
+    points = route.tolist()
+    path = QPainterPath(QPointF(*points[0]))
+    for (ax, ay), (bx, by) in pairwise(points):
+        if abs(ax - bx) < 0.5:
+            path.lineTo(bx, by)
+        else:
+            middle = (ay + by) / 2
+            path.cubicTo(ax, middle, bx, middle, bx, by)
+    return path
+
+
+def draw_sign(painter: QPainter, kind: str, x: float, y: float, ink: QColor) -> None:
+    """A sign of 12 pixels around (x, y): "warn" a triangle with a bar, "bad" a crossed circle."""
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.setPen(QPen(ink, 1.4, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin))
+    if kind == "warn":
+        painter.drawPolygon(
+            QPolygonF([QPointF(x, y - 5), QPointF(x + 5.5, y + 4.5), QPointF(x - 5.5, y + 4.5)])
+        )
+        painter.drawLine(QPointF(x, y - 1.5), QPointF(x, y + 1))
+        painter.drawPoint(QPointF(x, y + 2.8))
+    else:
+        painter.drawEllipse(QPointF(x, y), 5.0, 5.0)
+        reach = 5.0 * math.sqrt(0.5)
+        painter.drawLine(QPointF(x - reach, y + reach), QPointF(x + reach, y - reach))
+
+
+def draw_cut_sign(painter: QPainter, x: float, y: float, ink: QColor) -> None:
+    """Two opposed arrows: bytes out to memory and in again."""
+    painter.setPen(QPen(ink, 1.1, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap, Qt.PenJoinStyle.RoundJoin))
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    for side in (-1.0, 1.0):
+        line = y + side * 2.2
+        tip = x + side * 4.5
+        painter.drawLine(QPointF(x - 4.5, line), QPointF(x + 4.5, line))
+        painter.drawLine(QPointF(tip, line), QPointF(tip - side * 2.2, line - 2.0))
+        painter.drawLine(QPointF(tip, line), QPointF(tip - side * 2.2, line + 2.0))

@@ -1,0 +1,302 @@
+"""What lies on the canvas, as arrays: boxes, hulls, cut chips, lines, heat; and what is under a point.
+
+Knows a layout, the plan that is shown and the newest result. Must not know widgets, painters or colours.
+There is no object per operator: culling and hit tests are comparisons over arrays, microseconds at 20,000
+operators.
+
+Hulls follow the plan at once, also in a drag, while boxes and lines stay where the layout put them. A group
+that the layout placed keeps its frame; another gets the rectangle around its boxes, or, where that would
+enclose foreign boxes, the union of its boxes and inner lines (`Scene.is_loose`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.cost.result import CostResult, GroupResult
+from model.graph.graph import OperatorGraph, OpKind
+from model.plan.plan import Plan
+
+from .heat import OperatorTraffic
+from .layout import BOTTOM, CHIP, PAD, TITLE, Layout, has_hull
+
+Rect = tuple[float, float, float, float]  # left, top, right, bottom
+Points = NDArray[np.float64]
+
+
+class Part(Enum):
+    """What is under the pointer."""
+
+    NOTHING = auto()
+    OPERATOR = auto()
+    CHIP = auto()
+    RIM = auto()  # lower rim of a hull; its upper one is the lower one of what it reads
+    UPPER_RIM = auto()
+    HULL = auto()  # inside, its title included
+    EDGE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A part and its index: operator, chip (row of the chips), group, or edge (row of ``graph.edges``)."""
+
+    part: Part
+    index: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """One cut: a tensor that crosses into one reading group. ``edge`` is a row of ``graph.edges``."""
+
+    edge: int
+    producer: int
+    consumer: int
+    tensor: int
+    source: int
+    target: int
+    x: float
+    y: float
+
+
+class Scene:
+    """Everything that is drawn for one graph, plan and result. Lives on the GUI thread."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.graph: OperatorGraph = layout.graph
+        self.traffic = OperatorTraffic(self.graph)
+        self.is_view = np.array([o.kind is OpKind.VIEW for o in self.graph.operators], dtype=np.bool_)
+        self.is_opaque = np.array([o.kind is OpKind.OPAQUE for o in self.graph.operators], dtype=np.bool_)
+        self.edge_bytes = np.array(
+            [self.graph.tensors[t].bytes or 0 for t in self.graph.edges[:, 2].tolist()], dtype=np.float64
+        )
+        self.edge_class = _classes(self.edge_bytes)
+        self.plan = layout.plan
+        self.results: dict[tuple[int, ...], GroupResult] = {}
+        self.set_layout(layout)
+
+    # -- what is shown -----------------------------------------------------------------------------
+    def set_layout(self, layout: Layout) -> None:
+        """Take new positions; the plan stays."""
+        self.layout = layout
+        self.boxes = layout.boxes
+        points, start = layout.route_points, layout.route_start[:-1]
+        if len(start):
+            low = np.minimum.reduceat(points, start, axis=0)
+            high = np.maximum.reduceat(points, start, axis=0)
+            self.edge_boxes = np.concatenate([low, high], axis=1)
+        else:
+            self.edge_boxes = np.zeros((0, 4))
+        self._hulls_of_all()
+        self._place_chips()
+
+    def set_plan(self, plan: Plan) -> Rect | None:
+        """Show `plan` over the same positions; the part of the world whose picture changes, None if none."""
+        if plan is self.plan:
+            return None
+        before, self.plan = self.plan, plan
+        old_rects, old_edges = self.hull_rects, self.chip_edges
+        old_index = {id(group): i for i, group in enumerate(before.groups)}
+        kept = np.array([old_index.get(id(group), -1) for group in plan.groups], dtype=np.int64)
+        fresh = np.flatnonzero(kept < 0)
+        rects = old_rects[kept] if len(old_rects) else np.zeros((len(plan.groups), 4))
+        drawn = self.hull_drawn[kept] if len(old_rects) else np.zeros(len(plan.groups), dtype=np.bool_)
+        loose = {int(now): self._loose[was] for now, was in enumerate(kept.tolist()) if was in self._loose}
+        self.hull_rects, self.hull_drawn, self._loose = rects, drawn, loose
+        self.group_of = plan.membership.astype(np.int64)
+        for group in fresh.tolist():
+            self._hull(group)
+        self._place_chips()
+        gone = np.setdiff1d(np.arange(len(old_rects)), kept)
+        touched = [old_rects[gone], rects[fresh]]
+        moved = np.setxor1d(old_edges, self.chip_edges)
+        anchors = self.layout.anchors[moved]
+        touched.append(np.concatenate([anchors - CHIP, anchors + CHIP], axis=1))
+        every = np.concatenate(touched)
+        every = every[~np.isnan(every).any(axis=1)]
+        if not len(every):
+            return None
+        low, high = every[:, :2].min(axis=0) - PAD, every[:, 2:].max(axis=0) + PAD
+        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+    def set_result(self, result: CostResult | None) -> None:
+        """Take the numbers of `result`; groups that it does not know show none."""
+        self.traffic.update(result)
+        self.results = {} if result is None else {group.operators: group for group in result.groups}
+
+    def result_of(self, group: int) -> GroupResult | None:
+        """The numbers of a shown group, or None where the newest result has none for it."""
+        return self.results.get(self.plan.groups[group].operators)
+
+    # -- hulls ---------------------------------------------------------------------------------------
+    def _hulls_of_all(self) -> None:
+        count = len(self.plan.groups)
+        self.group_of = self.plan.membership.astype(np.int64)
+        self.hull_rects = np.zeros((count, 4))
+        self.hull_drawn = np.zeros(count, dtype=np.bool_)
+        self._loose: dict[int, bool] = {}
+        for group in range(count):
+            self._hull(group)
+
+    def _hull(self, group: int) -> None:
+        operators = self.plan.groups[group].operators
+        self.hull_drawn[group] = has_hull(self.graph, operators)
+        frame = self.layout.frames.get(operators)
+        if frame is not None:
+            self.hull_rects[group] = frame
+            return
+        boxes = self.boxes[list(operators)]
+        low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+        rect = (low[0] - PAD, low[1] - TITLE, high[0] + PAD, high[1] + BOTTOM)
+        self.hull_rects[group] = rect
+        if len(operators) > 1:
+            inside = self.operators_in(rect)
+            self._loose[group] = bool((self.group_of[inside] != group).any())
+
+    def is_loose(self, group: int) -> bool:
+        """Whether the group's rectangle would enclose foreign boxes, so that its hull is their union."""
+        return self._loose.get(group, False)
+
+    def inner_edges(self, group: int) -> NDArray[np.int64]:
+        """Rows of ``graph.edges`` inside a group."""
+        members = self.plan.groups[group].operators
+        edges = self.graph.edges
+        # Edges are sorted by producer: a slice covers the group, whatever else lies between.
+        first, last = np.searchsorted(edges[:, 0], [members[0], members[-1] + 1])
+        part = edges[first:last]
+        within = (self.group_of[part[:, 0]] == group) & (self.group_of[part[:, 1]] == group)
+        return np.flatnonzero(within) + int(first)
+
+    # -- chips ---------------------------------------------------------------------------------------
+    def _place_chips(self) -> None:
+        """One chip per tensor and reading group, at the anchor of the first edge that bears it."""
+        edges = self.graph.edges
+        source, target = self.group_of[edges[:, 0]], self.group_of[edges[:, 1]]
+        rows = np.flatnonzero(source != target)
+        key = edges[rows, 2].astype(np.int64) * (len(self.plan.groups) + 1) + target[rows]
+        _, first = np.unique(key, return_index=True)
+        self.chip_edges = rows[first]
+        self.chip_xy = self.layout.anchors[self.chip_edges]
+        self.crosses = source != target
+
+    def chip(self, index: int) -> Chip:
+        """One chip as a value."""
+        edge = int(self.chip_edges[index])
+        producer, consumer, tensor = (int(v) for v in self.graph.edges[edge])
+        x, y = (float(v) for v in self.chip_xy[index])
+        groups = int(self.group_of[producer]), int(self.group_of[consumer])
+        return Chip(edge, producer, consumer, tensor, *groups, x, y)
+
+    def chip_at_edge(self, edge: int) -> int | None:
+        """The chip of the cut that `edge` is part of."""
+        producer, consumer, tensor = (int(v) for v in self.graph.edges[edge])
+        same = (self.graph.edges[self.chip_edges, 2] == tensor) & (
+            self.group_of[self.graph.edges[self.chip_edges, 1]] == self.group_of[consumer]
+        )
+        found = np.flatnonzero(same)
+        return int(found[0]) if self.group_of[producer] != self.group_of[consumer] and len(found) else None
+
+    # -- what is where -------------------------------------------------------------------------------
+    def operators_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Operators whose box meets `rect`."""
+        return _meeting(self.boxes, rect)
+
+    def hulls_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Groups whose drawn hull meets `rect`."""
+        found = _meeting(self.hull_rects, rect)
+        return found[self.hull_drawn[found]]
+
+    def edges_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Edges whose bounding box meets `rect`."""
+        return _meeting(self.edge_boxes, rect)
+
+    def chips_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Chips that meet `rect`."""
+        x, y = self.chip_xy[:, 0], self.chip_xy[:, 1]
+        half_width, half_height = CHIP[0] / 2, CHIP[1] / 2
+        return np.flatnonzero(
+            (x > rect[0] - half_width)
+            & (x < rect[2] + half_width)
+            & (y > rect[1] - half_height)
+            & (y < rect[3] + half_height)
+        )
+
+    def hit(self, x: float, y: float, reach: float, *, chips: bool = True) -> Hit:
+        """What is at a point of the world.
+
+        Parameters
+        ----------
+        reach : how far beside a thin thing still counts, in world units.
+        chips : whether chips are drawn at this zoom.
+        """
+        here = (x - reach, y - reach, x + reach, y + reach)
+        if chips and len(found := self.chips_in((x, y, x, y))):
+            return Hit(Part.CHIP, int(found[-1]))
+        if len(found := self.operators_in((x, y, x, y))):
+            return Hit(Part.OPERATOR, int(found[-1]))
+        hulls = self.hulls_in(here)
+        for group in hulls[::-1].tolist():
+            left, top, right, bottom = self.hull_rects[group].tolist()
+            if left <= x <= right:
+                if abs(y - bottom) <= reach:
+                    return Hit(Part.RIM, group)
+                if abs(y - top) <= reach:
+                    return Hit(Part.UPPER_RIM, group)
+        if (edge := self._edge_at(x, y, reach)) is not None:
+            return Hit(Part.EDGE, edge)
+        for group in hulls[::-1].tolist():
+            left, top, right, bottom = self.hull_rects[group].tolist()
+            if left <= x <= right and top <= y <= bottom:
+                return Hit(Part.HULL, group)
+        return Hit(Part.NOTHING)
+
+    def _edge_at(self, x: float, y: float, reach: float) -> int | None:
+        best, nearest = None, reach
+        for edge in self.edges_in((x - reach, y - reach, x + reach, y + reach))[:200].tolist():
+            away = float(np.hypot(*(self.sampled(edge) - (x, y)).T).min())
+            if away <= nearest:
+                best, nearest = edge, away
+        return best
+
+    def sampled(self, edge: int, per_piece: int = 16) -> Points:
+        """Points along a line as it is drawn, bends included."""
+        route = self.route(edge)
+        t = np.linspace(0.0, 1.0, per_piece)[None, :, None]
+        a, b = route[:-1, None, :], route[1:, None, :]
+        ease = t * t * (3.0 - 2.0 * t)  # x of a cubic with vertical tangents whose y is even in t
+        x = a[..., 0] + (b[..., 0] - a[..., 0]) * ease[..., 0]
+        rise = 1.5 * t * (1 - t) * (1 - t) + 1.5 * t * t * (1 - t) + t**3
+        y = a[..., 1] + (b[..., 1] - a[..., 1]) * rise[..., 0]
+        return np.stack([x.reshape(-1), y.reshape(-1)], axis=1)
+
+    def route(self, edge: int) -> Points:
+        """The points of one line, producer first."""
+        start = self.layout.route_start
+        return self.layout.route_points[start[edge] : start[edge + 1]]
+
+    def group_at(self, x: float, y: float) -> int | None:
+        """The group whose hull, or lone box, lies under a point."""
+        found = _meeting(self.hull_rects, (x, y, x, y))
+        return int(found[-1]) if len(found) else None
+
+
+def _meeting(boxes: Points, rect: Rect) -> NDArray[np.int64]:
+    return np.flatnonzero(
+        (boxes[:, 0] <= rect[2])
+        & (boxes[:, 2] >= rect[0])
+        & (boxes[:, 1] <= rect[3])
+        & (boxes[:, 3] >= rect[1])
+    )
+
+
+def _classes(amounts: NDArray[np.float64]) -> NDArray[np.int64]:
+    """0 to 4 by the logarithm of bytes between the least and the most in this graph."""
+    some = amounts[amounts > 0]
+    if not len(some) or some.max() <= some.min():
+        return np.ones(len(amounts), dtype=np.int64)
+    low, high = np.log(some.min()), np.log(some.max())
+    share = (np.log(np.maximum(amounts, some.min())) - low) / (high - low)
+    return np.minimum((share * 5).astype(np.int64), 4)
