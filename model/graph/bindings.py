@@ -131,13 +131,15 @@ def default_extent(symbol: str, axes: Iterable[int]) -> int:
 
 
 def resolve(
-    positions: Mapping[str, Iterable[int]], given: Mapping[str, int]
+    positions: Mapping[str, Iterable[int]], given: Mapping[str, int], proposed: Mapping[str, int]
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Numbers for all symbols: the given ones, those that follow from them (``batch_plus_1``), defaults.
 
     Parameters
     ----------
     positions : per symbol, in order of appearance, the axes of graph inputs at which it stands.
+    given : the user's numbers.
+    proposed : the file's own defaults.
 
     Returns
     -------
@@ -155,6 +157,7 @@ def resolve(
             lever=f"Symbolic dims of this graph: {have}.",
         )
     values = {name: given[name] for name in positions if name in given}
+    values.update((name, proposed[name]) for name in positions if name in proposed and name not in given)
     defaulted: list[str] = []
     for name, axes in positions.items():
         if name not in values and not _follows(name, positions):

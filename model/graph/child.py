@@ -9,6 +9,7 @@ from the bytes is `onnx_file.py`'s, imported only in the child.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import subprocess
@@ -185,6 +186,7 @@ def main() -> int:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the answer
     content = sys.stdin.buffer.read()
     _limit_self(int(request["memory"]) + len(content))
+    gc.disable()  # one short run over millions of objects that nothing will need afterwards
     from .onnx_file import read_model
 
     try:

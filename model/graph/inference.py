@@ -10,7 +10,7 @@ Sizes are checked before anything is evaluated: a file can ask for a constant of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +92,12 @@ class Inference:
         nodes: Iterable[FileNode],
         inputs: Mapping[str, Known],
         constants: Mapping[str, Known],
-        hints: Mapping[str, Known],
+        hint: Callable[[str], Known],
     ) -> None:
-        """`hints`: what the file itself says of values, for those that stay unknown."""
+        """`hint`: what the file itself says of a value, asked for those that stay unknown."""
         self._opsets = list(model.opset_import)
         self._ir_version = model.ir_version
-        self._hints = hints
+        self._hint = hint
         self._inputs = set(inputs)
         self._same: dict[str, str] = {}
         self.known: dict[str, Known] = {**inputs, **constants}
@@ -184,9 +184,9 @@ class Inference:
         found = False
         for node in self.live:
             for name in node.proto.output:
-                hint = self._hints.get(name, NOTHING)
                 old = self.known.get(name, NOTHING)
-                if name and old.shape is None and hint.shape is not None:
+                hint = self._hint(name) if name and old.shape is None else NOTHING
+                if hint.shape is not None:
                     self.known[name] = Known(hint.dtype or old.dtype, hint.shape)
                     found = True
         return found

@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import FileError
@@ -88,7 +88,7 @@ def _bytes(path: Path) -> bytes:
 
 def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> OperatorGraph:
     """The graph of what the child has read. Every node becomes an operator, an opaque one where need be."""
-    nests = [_nest(node, raw) for node in raw.nodes]
+    nests = _without_back_edges([_nest(node, raw) for node in raw.nodes])
     tensors = _tensors(raw, nests)
     index_of = {tensor.name: tensor.index for tensor in tensors}
     operators = tuple(
@@ -127,7 +127,7 @@ def _opaque_warnings(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...
         elif operator.reason:
             out.append(GraphWarning(operator.name, operator.reason, "It is opaque: a fusion barrier."))
     if behind:
-        what = f"{len(behind)} operators have no shapes because of opaque ones before them"
+        what = f"no shapes here nor in {len(behind) - 1} more operators, because of opaque ones before them"
         out.append(GraphWarning(behind[0], what, "They are opaque as well."))
     return out
 
@@ -166,6 +166,17 @@ def _nest(node: RawNode, raw: RawGraph) -> _Nest:
     reads += _rest(inputs, loops.inputs, raw, constants=loops.kind is OpKind.OPAQUE)
     writes += _rest(node.outputs, loops.outputs, raw, constants=True)
     return _Nest(loops, tuple(reads), tuple(writes), reason)
+
+
+def _without_back_edges(nests: list[_Nest]) -> list[_Nest]:
+    """Operators read only what comes before them: in a file with a cycle the closing reads are left out."""
+    writer = {name: index for index, nest in enumerate(nests) for name, _ in nest.writes}
+    out: list[_Nest] = []
+    for index, nest in enumerate(nests):
+        if any(writer.get(name, -1) >= index for name, _ in nest.reads):
+            nest = replace(nest, reads=tuple(r for r in nest.reads if writer.get(r[0], -1) < index))
+        out.append(nest)
+    return out
 
 
 def _rest(

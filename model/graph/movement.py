@@ -54,13 +54,23 @@ def reshape(call: Call) -> Loops:
     x, y = call.input(0), call.output()
     if x.elements != y.elements:
         raise Unmodelled(f"{x.elements} elements cannot become {y.elements}")
-    factors = common_factors(x.shape, y.shape)
+    first, last, factors = _regrouped(x.shape, y.shape)
     if factors is None:
-        dims = element_dims(y.shape)
-        return Loops(OpKind.VIEW, dims, (whole(0, x),), (Map(0, _identity(len(y.shape))),), linear=True)
-    dims = element_dims(factors)
-    inputs, outputs = (Map(0, _grouped(x.shape, factors)),), (Map(0, _grouped(y.shape, factors)),)
-    return Loops(OpKind.VIEW, dims, inputs, outputs, linear=True)
+        outputs = (Map(0, _identity(len(y.shape))),)
+        return Loops(OpKind.VIEW, element_dims(y.shape), (whole(0, x),), outputs, linear=True)
+    extents = (*x.shape[:first], *factors, *x.shape[len(x.shape) - last :])
+    inputs = (Map(0, _grouped(x.shape, first, last, factors)),)
+    outputs = (Map(0, _grouped(y.shape, first, last, factors)),)
+    return Loops(OpKind.VIEW, element_dims(extents), inputs, outputs, linear=True)
+
+
+def _regrouped(a: Shape, b: Shape) -> tuple[int, int, Shape | None]:
+    """How many first and last axes agree, and the common factors of those in between."""
+    short = min(len(a), len(b))
+    first = next((i for i in range(short) if a[i] != b[i]), short)
+    rest = short - first
+    last = next((i for i in range(rest) if a[-1 - i] != b[-1 - i]), rest)
+    return first, last, common_factors(a[first : len(a) - last], b[first : len(b) - last])
 
 
 def common_factors(a: Shape, b: Shape) -> Shape | None:
@@ -69,15 +79,12 @@ def common_factors(a: Shape, b: Shape) -> Shape | None:
     Cut points of a shape are the products of its last axes. Both shapes are groups of the factors between
     the union of all cut points, exactly where each cut point divides the next.
     """
-    if 0 in a or 0 in b:
-        return a if a == b else None
+    if math.prod(a) != math.prod(b) or 0 in a:
+        return None
     cuts = sorted({*_cuts(a), *_cuts(b)})
-    factors: list[int] = []
-    for small, large in pairwise(cuts):
-        if large % small:
-            return None
-        factors.append(large // small)
-    return tuple(reversed(factors))
+    if any(large % small for small, large in pairwise(cuts)):
+        return None
+    return tuple(large // small for small, large in reversed(list(pairwise(cuts))))
 
 
 def _cuts(shape: Shape) -> set[int]:
@@ -88,24 +95,22 @@ def _cuts(shape: Shape) -> set[int]:
     return cuts
 
 
-def _grouped(shape: Shape, factors: Shape) -> tuple[Axis, ...]:
-    """Per axis of `shape` the factors (dims) that it groups, in mixed radix."""
-    if shape == factors:
-        return _identity(len(shape))
-    axes: list[Axis] = []
+def _grouped(shape: Shape, first: int, last: int, factors: Shape) -> tuple[Axis, ...]:
+    """Per axis of `shape` the dims that it groups: its own, or some of the factors in mixed radix."""
+    axes = list(axes_of(*range(first)))
     at = 0
-    for extent in shape:
-        first, product = at, 1
+    for extent in shape[first : len(shape) - last]:
+        begin, product = at, 1
         while product < extent:
             product *= factors[at]
             at += 1
         terms: list[tuple[int, int]] = []
-        step = extent
-        for dim in range(first, at):
-            step //= factors[dim]
-            terms.append((dim, step))
+        for dim in range(begin, at):
+            product //= factors[dim]
+            terms.append((first + dim, product))
         axes.append(Axis(tuple(terms)))
-    return tuple(axes)
+    after = first + len(factors)
+    return (*axes, *axes_of(*range(after, after + last)))
 
 
 def transpose(call: Call) -> Loops:

@@ -7,7 +7,6 @@ opened: only dims and element types count.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from ..errors import FileError
+from ..errors import FileError, UsageError
 from . import bindings as symbolic
 from .dtypes import BITS
 from .functions import FileNode, expand
@@ -26,7 +25,9 @@ from .sniff import damage
 from .wiring import Warnings, Wiring
 
 VALUES_LIMIT = 4096  # elements of a constant that the table may look at (axes, pads, indices)
+DEFAULTS_KEY = "tilewright.bind"  # metadata: what symbolic dims stand for where the user does not say
 _NAME_LIMIT = 20_000  # characters of any text that is passed on
+_QUOTED = re.compile(r"'([^']+)'")  # the filled items of a list of texts that Python has printed
 
 
 def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
@@ -42,13 +43,17 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     constants, nodes = _take_constants(model.graph, expand(model, warnings), warnings)
     inputs = [value for value in model.graph.input if value.name not in constants]
     outputs = [value.name for value in model.graph.output]
-    symbols, bindings, known = _bind(inputs, given, warnings)
+    own = next((entry.value for entry in model.metadata_props if entry.key == DEFAULTS_KEY), "")
+    symbols, bindings, known = _bind(inputs, given, own, warnings)
     wiring = Wiring(nodes, [*known, *constants], outputs, warnings)
     known.update((name, NOTHING) for name in wiring.undefined)
 
     stored = {value.name: value for value in (*model.graph.value_info, *model.graph.output)}
-    hints = {name: _known(value, bindings) for name, value in stored.items()}
-    inference = Inference(model, wiring.order, known, constants, hints)
+
+    def hint(name: str) -> Known:
+        return _known(stored[name], bindings) if name in stored else NOTHING
+
+    inference = Inference(model, wiring.order, known, constants, hint)
     inference.run()
 
     outputs = [inference.alias(name) for name in outputs]
@@ -58,7 +63,10 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
         used.update(dict.fromkeys((*map(inference.alias, read), *node.proto.output)))
     used.pop("", None)
     names = _Names(inference, used)
-    declared = {value.name: _declared(value) for value in (*inputs, *stored.values())}
+    stored.update((value.name, value) for value in inputs)
+    declared = {
+        name: _declared(stored[name]) for name in used if name in stored and _is_symbolic(stored[name])
+    }
     return {
         "name": _text(model.graph.name),
         "inputs": list(known),
@@ -230,9 +238,12 @@ def _check_location(tensor: TensorProto, where: str, warnings: Warnings) -> None
 
 
 def _bind(
-    inputs: list[ValueInfoProto], given: Mapping[str, int], warnings: Warnings
+    inputs: list[ValueInfoProto], given: Mapping[str, int], own: str, warnings: Warnings
 ) -> tuple[tuple[str, ...], dict[str, int], dict[str, Known]]:
-    """Symbols of the graph inputs, the number of each, and the inputs' shapes under them."""
+    """Symbols of the graph inputs, the number of each, and the inputs' shapes under them.
+
+    `own`: what the file itself proposes for symbols, as ``batch=1,seq=512``.
+    """
     positions: dict[str, list[int]] = {}
     declared: dict[str, tuple[int | str, ...] | None] = {}
     for value in inputs:
@@ -241,7 +252,7 @@ def _bind(
             if isinstance(extent, str):
                 for symbol in symbolic.symbols_of(extent):
                     positions.setdefault(symbol, []).append(axis)
-    values, defaulted = symbolic.resolve(positions, given)
+    values, defaulted = symbolic.resolve(positions, given, _proposed(own))
     if defaulted:
         chosen = ", ".join(f"{name}={values[name]}" for name in defaulted)
         warnings.append(("symbolic dims", f"assumed {chosen}", "Bind them: --bind name=number."))
@@ -250,6 +261,13 @@ def _bind(
         dtype = dtype_name(value.type.tensor_type.elem_type) if value.type.HasField("tensor_type") else ""
         known[value.name] = Known(dtype, _numbers(declared[value.name], values, value.name, warnings))
     return tuple(positions), values, known
+
+
+def _proposed(own: str) -> dict[str, int]:
+    try:
+        return symbolic.parse_bindings(own)
+    except UsageError:
+        return {}  # a proposal that cannot be read is none
 
 
 def _input_shape(value: ValueInfoProto, warnings: Warnings) -> tuple[int | str, ...] | None:
@@ -300,6 +318,11 @@ def _numbers(
     return tuple(extent for extent in shape if extent is not None)
 
 
+def _is_symbolic(value: ValueInfoProto) -> bool:
+    """Whether the file writes a dim of the value's shape as a name, or not at all."""
+    return any(not dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+
+
 def _declared(value: ValueInfoProto) -> list[int | str] | None:
     """The shape as the file writes it, for display; unnamed dims as "?"."""
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
@@ -332,7 +355,7 @@ def _value_row(name: str, inference: Inference, names: _Names, declared: list[in
     values, distinct = None, None
     if known.values is not None and known.values.dtype.kind in "iubf":
         whole = known.values.dtype.kind in "iu"
-        if whole and known.values.size:
+        if whole and known.values.size > 1:
             distinct = len(np.unique(known.values))
         if known.values.size <= (VALUES_LIMIT if whole else 64):
             values = known.values.ravel().tolist()
@@ -409,15 +432,9 @@ def _scope(node: FileNode) -> list[str]:
 
 def _torch_scope(written: str) -> list[str]:
     """``['', 'm', 'm.layers.0', 'm.layers.0.mlp', 'mul_3']`` is m / layers.0 / mlp; the last is the node."""
-    if len(written) > _NAME_LIMIT:
-        return []
-    try:
-        scopes = ast.literal_eval(written)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return []
     path: list[str] = []
     before = ""
-    for scope in [text for text in scopes if isinstance(text, str) and text][:-1]:
+    for scope in _QUOTED.findall(written[:_NAME_LIMIT])[:-1]:
         path.append(scope.removeprefix(f"{before}.") if before else scope)
         before = scope
     return path

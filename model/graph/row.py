@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from .graph import Axis, Dim, OpKind
 from .raw import Attribute
@@ -127,6 +128,7 @@ class Loops:
 Row = Callable[[Call], Loops]
 
 
+@lru_cache(maxsize=4096)
 def axis_of(dim: int, coefficient: int = 1, offset: int = 0) -> Axis:
     """The axis that one dim addresses."""
     return Axis(((dim, coefficient),), offset)
