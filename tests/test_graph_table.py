@@ -184,7 +184,8 @@ def test_pooling_windows_walk_to_what_onnx_computes(attributes: Any) -> None:
 
 def test_lrn_window_is_the_channels_that_onnx_sums() -> None:
     loops, arrays, truth = made("LRN", (6, 6, 2, 1), size=3, alpha=3.0, beta=-1.0, bias=0.0)
-    # As many samples as channels: onnx 1.23 runs over the wrong axis otherwise. With beta = -1 and alpha / size = 1 the result is x times the sum of squares over the window.
+    # As many samples as channels: onnx 1.23 runs over the wrong axis otherwise.
+    # With beta = -1 and alpha / size = 1 the result is x times the sum of squares over the window.
     squares = walk(loops, [arrays[0] ** 2], truth)[0]
     np.testing.assert_allclose(squares * arrays[0], truth[0], rtol=1e-5)
 
