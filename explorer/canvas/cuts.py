@@ -84,7 +84,7 @@ def _flow(
     middle: dict[int, float],
     direction: float,
 ) -> tuple[int, ...]:
-    """`members` as the boundary passes them: in the order of the flow, neighbours of what was passed first."""
+    """`members` as the boundary passes them: along the flow, neighbours of what was passed first."""
     inside = set(members)
     passed = set(others)
     waiting = {o: sum(1 for other in before[o] if other in inside) for o in members}

@@ -1,9 +1,9 @@
 """What the hand does: each gesture is an object, its docstring one sentence of user behaviour.
 
 Knows the scene, the document and the edits of the plan. Must not know widgets or painting: a gesture says
-what it wants to be seen by a `Feedback`. One gesture is at most one undo entry; Escape leaves no trace; a gesture
-that ends where it began leaves none either. What is refused changes nothing: the plan stays at the last legal
-place, the reason goes to the tag, to ``document.said`` and, with its fix, to ``document.set_offer``.
+what it wants to be seen by a `Feedback`. One gesture is at most one undo entry; Escape leaves no trace; a
+gesture that ends where it began leaves none either. What is refused changes nothing: a cut stays at the last
+legal place, the reason goes to the tag, to ``document.said`` and, with its fix, to ``document.set_offer``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from model.plan.plan import Plan
 
 from .. import look
 from ..names import group_name, operator_list
+from .blocks import PAD, TITLE
 from .camera import Camera
 from .cuts import CutTrack
-from .layout import PAD, TITLE
 from .overlay import NO_OFFER, NOTHING, OFFER, OFFER_MANY, Feedback, Point
 from .scene import Chip, Rect, Scene
 

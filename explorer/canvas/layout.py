@@ -31,20 +31,25 @@ from numpy.typing import NDArray
 from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import Plan
 
-BOX = (148.0, 32.0)
-VIEW_BOX = (112.0, 20.0)  # views move nothing: a smaller, paler box
-ROW_GAP, COLUMN_GAP = 24.0, 16.0  # between boxes of one group
-PAD, TITLE, BOTTOM = 12.0, 28.0, 12.0  # hull around its boxes: sides, top (its title strip), bottom
-BLOCK_GAP = 28.0  # between hulls of one layer
-CHIP = (84.0, 20.0)
-CHIP_LANE = 26.0  # chips of neighbouring lines take turns in two lanes
-BEND_MIN, BEND_MAX = 28.0, 88.0
-LANE_WIDTH = 12.0  # a line that passes between boxes
-PORT_GAP = 48.0  # between lines into one hull: a chip covers no neighbour's line
-FEW_ENTRIES = 8  # up to here every line into a hull gets a chip's width
-
-Points = NDArray[np.float64]
-Route = list[tuple[float, float]]
+from .blocks import (
+    BEND_MAX,
+    BEND_MIN,
+    BLOCK_GAP,
+    BOX,
+    CHIP,
+    CHIP_LANE,
+    CHIP_LANES,
+    COLUMN_GAP,
+    FEW_ENTRIES,
+    ROW_GAP,
+    Block,
+    Points,
+    Shape,
+    box_sizes,
+    has_hull,
+    in_layers,
+    make_block,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,52 +79,28 @@ class Layout:
     provisional: bool = False
 
 
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A group with its block: which tensors and lines (rows of ``graph.edges``) its parts stand for.
+
+    ``leaving`` : pairs of an edge that leaves and the exit that it takes.
+    """
+
+    block: Block
+    tensors_in: tuple[int, ...]
+    tensors_out: tuple[int, ...]
+    inner: tuple[int, ...]
+    entering: tuple[int, ...]
+    leaving: tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class LayoutRequest:
-    """What a layout is a function of. ``blocks`` is a cache that the worker alone reads and writes."""
+    """What a layout is a function of. ``members`` is a cache that the worker alone reads and writes."""
 
     graph: OperatorGraph
     plan: Plan
-    blocks: MutableMapping[tuple[int, ...], Block] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The inside of one group, relative to the hull's top left corner.
-
-    Attributes
-    ----------
-    boxes : float64[members, 4].
-    inner : per edge inside (row in ``graph.edges``) the points between both boxes, both ends included.
-    entries : per tensor that comes in, x at the top of the hull.
-    entry_routes : per edge from outside, the points from the hull's top down to the consumer's box.
-    exit_routes : per tensor that goes out, the points from the producer's box down to the hull's bottom.
-    """
-
-    width: float
-    height: float
-    boxes: Points
-    inner: dict[int, Route]
-    entries: dict[int, float]
-    entry_routes: dict[int, Route]
-    exit_routes: dict[int, Route]
-
-    def mirrored(self) -> Block:
-        """Left and right exchanged."""
-
-        def turned(routes: dict[int, Route]) -> dict[int, Route]:
-            return {key: [(self.width - x, y) for x, y in route] for key, route in routes.items()}
-
-        left, top, right, bottom = self.boxes.T
-        return Block(
-            self.width,
-            self.height,
-            np.stack([self.width - right, top, self.width - left, bottom], axis=1),
-            turned(self.inner),
-            {tensor: self.width - x for tensor, x in self.entries.items()},
-            turned(self.entry_routes),
-            turned(self.exit_routes),
-        )
+    members: MutableMapping[tuple[int, ...], Member] = field(compare=False)
 
 
 def lay_out(request: LayoutRequest) -> Layout:
@@ -127,13 +108,10 @@ def lay_out(request: LayoutRequest) -> Layout:
     graph, plan = request.graph, request.plan
     if not graph.operators:
         return _nothing(graph, plan)
-    group_of = np.array(plan.group_of, dtype=np.int64)
     edges = graph.edges.astype(np.int64)
-    inside = group_of[edges[:, 0]] == group_of[edges[:, 1]]
-    blocks = _blocks(graph, plan, group_of, edges, inside, request.blocks)
-    crossings, crossing_of = _crossings(edges, inside, group_of)
-    outer = _Outer(blocks, crossings)
-    return outer.assemble(graph, plan, edges, inside, crossing_of)
+    group_of = plan.membership.astype(np.int64)
+    members = _members(graph, plan, group_of, edges, request.members)
+    return _Outer(graph, plan, edges, group_of, members).layout()
 
 
 def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
@@ -152,7 +130,7 @@ def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
     place[order] = np.arange(count) - np.repeat(np.cumsum(width) - width, width)
     x = (place - (width[ranks] - 1) / 2.0) * (BOX[0] + COLUMN_GAP)
     y = ranks * (BOX[1] + 2 * ROW_GAP)
-    size = _box_sizes(graph)
+    size = box_sizes(np.array([o.kind is OpKind.VIEW for o in graph.operators]))
     boxes = np.stack([x - size[:, 0] / 2, y - size[:, 1] / 2, x + size[:, 0] / 2, y + size[:, 1] / 2], axis=1)
     edges = graph.edges
     tops = np.stack([x[edges[:, 0]], boxes[edges[:, 0], 3]], axis=1)
@@ -173,51 +151,28 @@ def _bounds(boxes: Points) -> tuple[float, float, float, float]:
     return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
-def _box_sizes(graph: OperatorGraph) -> Points:
-    return np.array([VIEW_BOX if o.kind is OpKind.VIEW else BOX for o in graph.operators])
-
-
-def has_hull(graph: OperatorGraph, operators: tuple[int, ...]) -> bool:
-    """Whether a group is drawn with a hull: a view alone is no launch and has none."""
-    return len(operators) != 1 or graph.operators[operators[0]].kind is not OpKind.VIEW
-
-
-def spread(count: int, width: float, gap: float) -> list[float]:
-    """`count` offsets around 0, `gap` apart where they fit into `width`, else evenly closer."""
-    if count < 2:
-        return [0.0] * count
-    step = min(gap, (width - COLUMN_GAP) / (count - 1))
-    return [(i - (count - 1) / 2.0) * step for i in range(count)]
-
-
-# ------------------------------------------------------------------------------------------- inside
-
-
-def _blocks(
+def _members(
     graph: OperatorGraph,
     plan: Plan,
     group_of: NDArray[np.int64],
     edges: NDArray[np.int64],
-    inside: NDArray[np.bool_],
-    cache: MutableMapping[tuple[int, ...], Block],
-) -> list[Block]:
-    """The block of every group, from the cache where its operators did not change."""
+    cache: MutableMapping[tuple[int, ...], Member],
+) -> list[Member]:
+    """Every group with its block, from the cache where its operators did not change."""
     missing = [i for i, group in enumerate(plan.groups) if group.operators not in cache]
     wanted = np.zeros(len(plan.groups), dtype=np.bool_)
     wanted[missing] = True
-    rows: dict[int, tuple[list[int], list[int], list[int]]] = {i: ([], [], []) for i in missing}
     source, target = group_of[edges[:, 0]], group_of[edges[:, 1]]
-    for row in np.flatnonzero(inside & wanted[source]).tolist():
-        rows[int(source[row])][0].append(row)
-    for row in np.flatnonzero(~inside & wanted[target]).tolist():
-        rows[int(target[row])][1].append(row)
-    for row in np.flatnonzero(~inside & wanted[source]).tolist():
-        rows[int(source[row])][2].append(row)
-    sizes = _box_sizes(graph)
+    inside = source == target
+    inner = _rows_by(source, inside & wanted[source])
+    entering = _rows_by(target, ~inside & wanted[target])
+    leaving = _rows_by(source, ~inside & wanted[source])
+    rows = edges.tolist()
     for i in missing:
         operators = plan.groups[i].operators
-        make = _single if len(operators) == 1 else _block
-        cache[operators] = make(graph, operators, edges, sizes, *rows[i])
+        cache[operators] = _member(
+            graph, rows, operators, inner.get(i, []), entering.get(i, []), leaving.get(i, [])
+        )
     if len(cache) > 4 * len(plan.groups) + 256:  # groups of plans long gone
         kept = {group.operators: cache[group.operators] for group in plan.groups}
         cache.clear()
@@ -225,228 +180,157 @@ def _blocks(
     return [cache[group.operators] for group in plan.groups]
 
 
-def _single(
+def _rows_by(group: NDArray[np.int64], wanted: NDArray[np.bool_]) -> dict[int, list[int]]:
+    """Rows of the edges where `wanted`, by their group."""
+    out: dict[int, list[int]] = {}
+    rows = np.flatnonzero(wanted)
+    for row, owner in zip(rows.tolist(), group[rows].tolist(), strict=True):
+        out.setdefault(owner, []).append(row)
+    return out
+
+
+def _member(
     graph: OperatorGraph,
+    rows: list[list[int]],
     operators: tuple[int, ...],
-    edges: NDArray[np.int64],
-    sizes: Points,
     inner: list[int],
     entering: list[int],
     leaving: list[int],
-) -> Block:
-    """One operator; its entries get their places when it is known where they come from."""
-    width, height = sizes[operators[0]].tolist()
-    left, top, bottom = (PAD, TITLE, BOTTOM) if has_hull(graph, operators) else (0.0, 0.0, 0.0)
-    box = np.array([[left, top, left + width, top + height]])
-    middle, foot = left + width / 2, top + height
-    tensors = sorted({int(edges[row, 2]) for row in leaving})
-    exits = {
-        tensor: [(middle + dx, foot), (middle + dx, foot + bottom)]
-        for tensor, dx in zip(tensors, spread(len(tensors), width, PORT_GAP), strict=True)
-    }
-    entered = list(dict.fromkeys(int(edges[row, 2]) for row in entering))
-    places = spread(len(entered), width, PORT_GAP)
-    entries = {tensor: middle + dx for tensor, dx in zip(entered, places, strict=True)}
-    routes = {row: [(entries[int(edges[row, 2])], y) for y in (0.0, top)] for row in entering}
-    return Block(width + 2 * left, height + top + bottom, box, {}, entries, routes, exits)
-
-
-def _block(
-    graph: OperatorGraph,
-    operators: tuple[int, ...],
-    edges: NDArray[np.int64],
-    sizes: Points,
-    inner: list[int],
-    entering: list[int],
-    leaving: list[int],
-) -> Block:
-    """Several operators in layers of their own, with entries above and exits below."""
+) -> Member:
     local = {operator: i for i, operator in enumerate(operators)}
-    tensors = list(dict.fromkeys(int(edges[row, 2]) for row in entering))
-    entry = {tensor: len(operators) + i for i, tensor in enumerate(tensors)}
-    sink = len(operators) + len(tensors)
-    leaving_once = {int(edges[row, 2]): row for row in leaving}
-    links = [(local[int(edges[row, 0])], local[int(edges[row, 1])]) for row in inner]
-    links += [(entry[int(edges[row, 2])], local[int(edges[row, 1])]) for row in entering]
-    links += [(local[int(edges[row, 0])], sink) for row in leaving_once.values()]
-    port = PORT_GAP - COLUMN_GAP if len(tensors) <= FEW_ENTRIES else LANE_WIDTH
-    box = sizes[list(operators)]
-    widths = [*box[:, 0].tolist(), *[port] * len(tensors), LANE_WIDTH]
-    carried = [int(edges[row, 2]) for row in (*inner, *entering)] + list(leaving_once)
-    placed = _layered(widths, links, carried, COLUMN_GAP, roots_down=False)
-    heights = np.zeros(int(placed.rank.max()) + 1)
-    np.maximum.at(heights, placed.rank[: len(operators)], box[:, 1])
-    rows = len(heights) if not leaving_once else int(placed.rank[sink])
-    heights = heights[:rows]
-    # Entries that run straight down into the boxes below them need no room to bend.
-    ends = [end for _, end in links[len(inner) : len(inner) + len(entering)]]
-    straight = len(entering) == len(tensors) and all(placed.rank[end] == 1 for end in ends)
-    gaps = np.where((heights[:-1] > 0) | (not straight), ROW_GAP, 0.0)
-    tops = TITLE + np.concatenate([[0.0], np.cumsum(heights[:-1] + gaps)])
-    feet = tops + heights
-    middle = placed.x[: len(operators)]
-    y = (tops + heights / 2)[placed.rank[: len(operators)]]
-    boxes = np.stack(
-        [middle - box[:, 0] / 2, y - box[:, 1] / 2, middle + box[:, 0] / 2, y + box[:, 1] / 2], 1
+    number: dict[int, int] = {}
+    entry: dict[int, int] = {}
+    leaves: dict[int, int] = {}
+    for row in entering:
+        entry.setdefault(rows[row][2], len(entry))
+    for row in leaving:
+        leaves.setdefault(rows[row][2], len(leaves))
+    from_where = {rows[row][2]: local[rows[row][0]] for row in leaving}
+    shape = Shape(
+        tuple(graph.operators[operator].kind is OpKind.VIEW for operator in operators),
+        has_hull(graph, operators),
+        tuple(
+            (local[rows[row][0]], local[rows[row][1]], number.setdefault(rows[row][2], len(number)))
+            for row in inner
+        ),
+        tuple((entry[rows[row][2]], local[rows[row][1]]) for row in entering),
+        tuple(from_where[tensor] for tensor in leaves),
     )
-    spans = [boxes[:, 0].min(), boxes[:, 2].max(), *placed.x[len(operators) : sink].tolist(), *placed.lanes]
-    shift = PAD - float(min(spans))
-    boxes[:, [0, 2]] += shift
-    height = float(feet[-1]) + BOTTOM
-
-    def through(link: int, x_from: float, y_from: float) -> Route:
-        """From a box's foot or an entry down the lanes of a link, to the foot of its last lane."""
-        out = [(x_from, y_from)]
-        rank = int(placed.rank[links[link][0]])
-        for step, lane in enumerate(placed.lanes_of(link)):
-            out += [
-                (lane + shift, float(tops[rank + 1 + step])),
-                (lane + shift, float(feet[rank + 1 + step])),
-            ]
-        return out
-
-    paths: list[Route] = []
-    for link, (start, _) in enumerate(links):
-        x = float(placed.x[start]) + shift
-        if start < len(operators):
-            paths.append(through(link, x, float(boxes[start, 3])))
-        else:
-            paths.append([(x, 0.0), *through(link, x, float(feet[placed.rank[start]]))])
-    _arrive(paths, links, boxes, sink)
-    entries = {tensor: float(placed.x[node]) + shift for tensor, node in entry.items()}
-    if straight:
-        for row, link in zip(entering, range(len(inner), len(inner) + len(entering)), strict=True):
-            x, top = paths[link][-1]
-            paths[link] = [(x, 0.0), (x, top)]
-            entries[int(edges[row, 2])] = x
-    exits: dict[int, Route] = {}
-    for tensor, path in zip(leaving_once, paths[len(inner) + len(entering) :], strict=True):
-        exits[tensor] = [*path, (path[-1][0], height)]
-    return Block(
-        float(max(spans)) + shift + PAD,
-        height,
-        boxes,
-        dict(zip(inner, paths, strict=False)),
-        entries,
-        dict(zip(entering, paths[len(inner) :], strict=False)),
-        exits,
+    return Member(
+        make_block(shape),
+        tuple(entry),
+        tuple(leaves),
+        tuple(inner),
+        tuple(entering),
+        tuple((row, leaves[rows[row][2]]) for row in leaving),
     )
-
-
-def _arrive(paths: list[Route], links: list[tuple[int, int]], boxes: Points, sink: int) -> None:
-    """Spread the lines that end at one box over its top, from left to right as they come."""
-    arriving: dict[int, list[int]] = {}
-    for link, (_, end) in enumerate(links):
-        if end != sink:
-            arriving.setdefault(end, []).append(link)
-    for end, found in arriving.items():
-        left, top, right, _ = boxes[end].tolist()
-        found.sort(key=lambda link: paths[link][-1][0])
-        boxes_only = all(links[link][0] < len(boxes) for link in found)
-        places = spread(len(found), right - left, ROW_GAP if boxes_only else PORT_GAP)
-        for link, dx in zip(found, places, strict=True):
-            x_last = paths[link][-1][0]
-            x = (left + right) / 2 + dx
-            # A line from straight above stays straight as long as it meets the box.
-            paths[link].append((x_last if len(found) == 1 and left + PAD < x_last < right - PAD else x, top))
-
-
-# ------------------------------------------------------------------------------------------ outside
-
-
-def _crossings(
-    edges: NDArray[np.int64], inside: NDArray[np.bool_], group_of: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """int64[crossings, 3] tensor, producing group, reading group; and per edge its crossing, -1 inside."""
-    rows = np.flatnonzero(~inside)
-    keys = np.stack([edges[rows, 2], group_of[edges[rows, 0]], group_of[edges[rows, 1]]], axis=1)
-    crossings, which = np.unique(keys, axis=0, return_inverse=True)
-    crossing_of = np.full(len(edges), -1, dtype=np.int64)
-    crossing_of[rows] = which.reshape(-1)
-    return crossings, crossing_of
 
 
 class _Outer:
-    """The blocks placed in layers, and the lines between them."""
+    """The blocks placed in layers, and the lines between them.
 
-    def __init__(self, blocks: list[Block], crossings: NDArray[np.int64]) -> None:
-        self.blocks = list(blocks)
-        self.crossings: list[tuple[int, int, int]] = [tuple(row) for row in crossings.tolist()]
-        self.placed = _layered(
-            [block.width for block in blocks],
-            [(source, target) for _, source, target in self.crossings],
-            [tensor for tensor, _, _ in self.crossings],
-            BLOCK_GAP,
-            roots_down=True,
-        )
-        self.left = np.round(self.placed.x - np.array([block.width for block in blocks]) / 2)
-        self.entries = [dict(block.entries) for block in blocks]
-        self._order_entries()
-        self._mirror()
-        self.chip_lane, self.at_source = self._chips()
+    A *crossing* is one tensor that goes from one group to another; arrays below have one item per crossing.
+    """
+
+    def __init__(
+        self,
+        graph: OperatorGraph,
+        plan: Plan,
+        edges: NDArray[np.int64],
+        group_of: NDArray[np.int64],
+        members: list[Member],
+    ) -> None:
+        self.graph, self.plan, self.edges, self.members = graph, plan, edges, members
+        self.blocks = [member.block for member in members]
+        source, target = group_of[edges[:, 0]], group_of[edges[:, 1]]
+        self.outside = np.flatnonzero(source != target)
+        pair = edges[self.outside, 2] * len(members) + target[self.outside]
+        _, first, which = np.unique(pair, return_index=True, return_inverse=True)
+        self.crossing_of = which.reshape(-1)
+        rows = self.outside[first]
+        self.tensor, self.source, self.target = edges[rows, 2], source[rows], target[rows]
+        widths = [block.width for block in self.blocks]
+        links = list(zip(self.source.tolist(), self.target.tolist(), strict=True))
+        self.placed = in_layers(widths, links, self.tensor.tolist(), BLOCK_GAP, roots_down=True)
+        self.left = np.round(self.placed.x - np.array(widths) / 2)
+        self.lone = np.array([len(block.boxes) == 1 for block in self.blocks], dtype=np.bool_)
+        self._ports()
+        self._chips()
         self._rows()
 
-    def _leaves_at(self, crossing: int) -> float:
-        tensor, source, _ = self.crossings[crossing]
-        return float(self.left[source]) + self.blocks[source].exit_routes[tensor][-1][0]
+    def _ports(self) -> None:
+        """x at which each crossing leaves its producer's hull and enters its reader's."""
+        leaves, enters = [], []
+        found_out = [dict(zip(m.tensors_out, range(len(m.tensors_out)), strict=True)) for m in self.members]
+        found_in = [dict(zip(m.tensors_in, range(len(m.tensors_in)), strict=True)) for m in self.members]
+        for tensor, source, target in zip(
+            self.tensor.tolist(), self.source.tolist(), self.target.tolist(), strict=True
+        ):
+            leaves.append(self.blocks[source].exits[found_out[source][tensor]])
+            enters.append(self.blocks[target].entries[found_in[target][tensor]])
+        self.leaves_at = self.left[self.source] + np.array(leaves)
+        entry = np.array(enters)
+        passes = self.placed.lane_end > self.placed.lane_first
+        comes_from = self.leaves_at.copy()
+        comes_from[passes] = self.placed.lanes[self.placed.lane_end[passes] - 1]
+        # Lines into a lone operator meet its top in the order in which they come.
+        lone = np.flatnonzero(self.lone[self.target])
+        as_they_come = lone[np.lexsort((comes_from[lone], self.target[lone]))]
+        as_they_lie = lone[np.lexsort((entry[lone], self.target[lone]))]
+        entry[as_they_come] = entry[as_they_lie]
+        self._mirror(comes_from, entry)
+        self.enters_at = self.left[self.target] + entry
 
-    def _comes_from(self, crossing: int) -> float:
-        lanes = self.placed.lanes_of(crossing)
-        return float(lanes[-1]) if len(lanes) else self._leaves_at(crossing)
-
-    def _order_entries(self) -> None:
-        """Lines into a lone operator meet its top in the order in which they come."""
-        coming: dict[int, list[int]] = {}
-        for crossing, (_, _, target) in enumerate(self.crossings):
-            if len(self.blocks[target].boxes) == 1:
-                coming.setdefault(target, []).append(crossing)
-        for target, found in coming.items():
-            places = sorted(self.entries[target].values())
-            found.sort(key=self._comes_from)
-            self.entries[target] = {
-                self.crossings[crossing][0]: x for crossing, x in zip(found, places, strict=True)
-            }
-
-    def _mirror(self) -> None:
+    def _mirror(self, comes_from: Points, entry: Points) -> None:
         """Turn a block round where its lines come in the opposite order from that of its entries."""
-        coming: dict[int, list[tuple[float, float]]] = {}
-        for crossing, (tensor, _, target) in enumerate(self.crossings):
-            if len(self.blocks[target].boxes) > 1:
-                place = self._comes_from(crossing), self.entries[target][tensor]
-                coming.setdefault(target, []).append(place)
+        coming: dict[int, list[int]] = {}
+        for crossing in np.flatnonzero(~self.lone[self.target]).tolist():
+            coming.setdefault(int(self.target[crossing]), []).append(crossing)
         for target, found in coming.items():
-            if len(found) > 1:
-                x = np.array(found[:64])
-                order = np.sign(np.subtract.outer(x[:, 0], x[:, 0]) * np.subtract.outer(x[:, 1], x[:, 1]))
-                if order.sum() < 0:
-                    self.blocks[target] = mirrored = self.blocks[target].mirrored()
-                    self.entries[target] = dict(mirrored.entries)
+            few = found[:64]
+            if len(few) < 2:
+                continue
+            sides, places = comes_from[few].tolist(), entry[few].tolist()
+            straight = sum(
+                (a > b) - (a < b) if places[i] > places[j] else (a < b) - (a > b)
+                for i, a in enumerate(sides)
+                for j, b in enumerate(sides[:i])
+            )
+            if straight < 0:
+                block = self.blocks[target] = self.blocks[target].mirrored()
+                entry[found] = block.width - entry[found]
+                gone = np.flatnonzero(self.source == target)
+                middle = self.left[target] + block.width / 2
+                self.leaves_at[gone] = 2 * middle - self.leaves_at[gone]
 
-    def _chips(self) -> tuple[list[int], list[bool]]:
-        """Per crossing the lane of its chip (-1: no room), and whether it hangs below the producer's hull."""
-        readers: dict[int, int] = {}
-        for tensor, _, _ in self.crossings:
-            readers[tensor] = readers.get(tensor, 0) + 1
-        at_source = [
-            readers[tensor] == 1
-            and len(self.entries[target]) > FEW_ENTRIES
-            and len(self.blocks[source].exit_routes) <= 2
-            for tensor, source, target in self.crossings
-        ]
-        lanes = [-1] * len(self.crossings)
-        at_hull: dict[tuple[bool, int], list[tuple[float, int]]] = {}
-        for crossing, (tensor, source, target) in enumerate(self.crossings):
-            above = at_source[crossing]
-            x = self.blocks[source].exit_routes[tensor][-1][0] if above else self.entries[target][tensor]
-            at_hull.setdefault((above, source if above else target), []).append((x, crossing))
-        for found in at_hull.values():
-            last = [-np.inf] * 4
-            for x, crossing in sorted(found):
-                free = [lane for lane in range(4) if x - last[lane] >= CHIP[0] + 4]
-                if free:
-                    lanes[crossing] = free[0]
-                    last[free[0]] = x
-        return lanes, at_source
+    def _chips(self) -> None:
+        """The lane of each crossing's chip (-1: no room), and whether it hangs below the producer's hull."""
+        readers = np.bincount(self.tensor, minlength=len(self.graph.tensors))[self.tensor]
+        entries = np.bincount(self.target, minlength=len(self.blocks))[self.target]
+        exits = np.array([len(block.exits) for block in self.blocks])[self.source]
+        self.at_source = (readers == 1) & (entries > FEW_ENTRIES) & (exits <= 2)
+        hull = np.where(self.at_source, self.source, self.target + len(self.blocks))
+        x = np.where(self.at_source, self.leaves_at, self.enters_at)
+        lanes = np.full(len(x), -1)
+        last, here = [0.0] * CHIP_LANES, -1
+        order = np.lexsort((x, hull))
+        places = zip(order.tolist(), hull[order].tolist(), x[order].tolist(), strict=True)
+        for crossing, owner, place in places:
+            if owner != here:
+                here, last = owner, [-np.inf] * CHIP_LANES
+            for lane in range(CHIP_LANES):
+                if place - last[lane] >= CHIP[0] + 4:
+                    lanes[crossing], last[lane] = lane, place
+                    break
+        self.chip_lane = lanes
+
+    def _lane_ranks(self) -> tuple[NDArray[np.int64], NDArray[np.int64], Points]:
+        """Per lane of every crossing: the crossing, the rank that it passes, and its x."""
+        count = (self.placed.lane_end - self.placed.lane_first).astype(np.int64)
+        owner = np.repeat(np.arange(len(count)), count)
+        step = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+        x = self.placed.lanes[self.placed.lane_first[owner] + step]
+        return owner, self.placed.rank[self.source[owner]] + 1 + step, x
 
     def _rows(self) -> None:
         """Top and foot of every layer, and where lines between two layers begin and end to bend."""
@@ -454,16 +338,17 @@ class _Outer:
         rows = int(rank.max()) + 1
         height, below, above, reach = np.zeros(rows), np.zeros(rows), np.zeros(rows), np.zeros(rows)
         np.maximum.at(height, rank, np.array([block.height for block in self.blocks]))
-        for crossing, (tensor, source, target) in enumerate(self.crossings):
-            lane = self.chip_lane[crossing] + 1
-            if self.at_source[crossing]:
-                below[rank[source]] = max(below[rank[source]], lane)
-            else:
-                above[rank[target]] = max(above[rank[target]], lane)
-            x, row = self._leaves_at(crossing), int(rank[source])
-            for lane_x in (*self.placed.lanes_of(crossing), self.left[target] + self.entries[target][tensor]):
-                reach[row] = max(reach[row], abs(lane_x - x))
-                x, row = lane_x, row + 1
+        hung = self.at_source
+        np.maximum.at(below, rank[self.source[hung]], self.chip_lane[hung] + 1)
+        np.maximum.at(above, rank[self.target[~hung]], self.chip_lane[~hung] + 1)
+        owner, passed, lane_x = self._lane_ranks()
+        first = np.ones(len(owner), dtype=np.bool_)
+        first[1:] = owner[1:] != owner[:-1]
+        before = np.where(first, self.leaves_at[owner], np.roll(lane_x, 1))
+        np.maximum.at(reach, passed - 1, np.abs(lane_x - before))
+        last_x = self.leaves_at.copy()
+        last_x[owner] = lane_x  # of several lanes the last one stays
+        np.maximum.at(reach, rank[self.target] - 1, np.abs(self.enters_at - last_x))
         bend = np.round(np.clip(reach * 0.08, BEND_MIN, BEND_MAX))
         below, above = below * CHIP_LANE + 4, above * CHIP_LANE + 4
         step = height[:-1] + below[:-1] + bend[:-1] + above[1:]
@@ -471,117 +356,86 @@ class _Outer:
         self.bend_from = self.top + height + below
         self.bend_to = self.top - above
 
-    def _line(self, crossing: int) -> Route:
-        """The points of a crossing between the producer's hull and the reader's."""
-        tensor, source, target = self.crossings[crossing]
-        row = int(self.placed.rank[source])
-        out = [(self._leaves_at(crossing), float(self.bend_from[row]))]
-        for lane in self.placed.lanes_of(crossing):
-            row += 1
-            out += [(float(lane), float(self.bend_to[row])), (float(lane), float(self.bend_from[row]))]
-        x = float(self.left[target]) + self.entries[target][tensor]
-        out.append((x, float(self.bend_to[int(self.placed.rank[target])])))
+    def _lines(self) -> tuple[Points, NDArray[np.int64]]:
+        """The points of every crossing between the two hulls, and where each begins among them."""
+        owner, passed, lane_x = self._lane_ranks()
+        count = 2 + 2 * np.bincount(owner, minlength=len(self.source))
+        start = np.concatenate([[0], np.cumsum(count)])
+        points = np.empty((int(start[-1]), 2))
+        rank = self.placed.rank
+        points[start[:-1]] = np.stack([self.leaves_at, self.bend_from[rank[self.source]]], axis=1)
+        points[start[1:] - 1] = np.stack([self.enters_at, self.bend_to[rank[self.target]]], axis=1)
+        at = start[owner] + 1 + 2 * (passed - rank[self.source[owner]] - 1)
+        points[at] = np.stack([lane_x, self.bend_to[passed]], axis=1)
+        points[at + 1] = np.stack([lane_x, self.bend_from[passed]], axis=1)
+        return points, start
+
+    def _anchors(self) -> Points:
+        """The middle of each crossing's chip; not a number where there is no room for it."""
+        away = CHIP_LANE * self.chip_lane + CHIP[1] / 2 + 6
+        rank = self.placed.rank
+        heights = np.array([block.height for block in self.blocks])
+        foot = self.top[rank[self.source]] + heights[self.source]
+        y = np.where(self.at_source, foot + away, self.top[rank[self.target]] - away)
+        out = np.stack([np.where(self.at_source, self.leaves_at, self.enters_at), y], axis=1)
+        out[self.chip_lane < 0] = np.nan
         return out
 
-    def _anchor(self, crossing: int) -> tuple[float, float]:
-        tensor, source, target = self.crossings[crossing]
-        lane = self.chip_lane[crossing]
-        if lane < 0:
-            return np.nan, np.nan
-        away = CHIP_LANE * lane + CHIP[1] / 2 + 6
-        if self.at_source[crossing]:
-            foot = float(self.top[self.placed.rank[source]]) + self.blocks[source].height
-            return self._leaves_at(crossing), foot + away
-        x = float(self.left[target]) + self.entries[target][tensor]
-        return x, float(self.top[self.placed.rank[target]]) - away
-
-    def assemble(
-        self,
-        graph: OperatorGraph,
-        plan: Plan,
-        edges: NDArray[np.int64],
-        inside: NDArray[np.bool_],
-        crossing_of: NDArray[np.int64],
-    ) -> Layout:
+    def layout(self) -> Layout:
         """Everything in world coordinates."""
-        top = self.top[self.placed.rank]
-        boxes = np.empty((len(graph.operators), 4))
-        frames: dict[tuple[int, ...], tuple[float, float, float, float]] = {}
-        for g, (group, block) in enumerate(zip(plan.groups, self.blocks, strict=True)):
-            x, y = float(self.left[g]), float(top[g])
-            boxes[list(group.operators)] = block.boxes + np.array([x, y, x, y])
-            frames[group.operators] = (x, y, x + block.width, y + block.height)
-        lines = [self._line(crossing) for crossing in range(len(self.crossings))]
-        middles = [self._anchor(crossing) for crossing in range(len(self.crossings))]
-        points: Route = []
-        start = np.zeros(len(edges) + 1, dtype=np.int32)
-        anchors = np.empty((len(edges), 2))
-        group_of = plan.group_of
-        for row, (producer, consumer, tensor) in enumerate(edges.tolist()):
-            source, target = group_of[producer], group_of[consumer]
-            x, y = float(self.left[source]), float(top[source])
-            if inside[row]:
-                path = self.blocks[source].inner[row]
-                points += [(px + x, py + y) for px, py in path]
-                (ax, ay), (bx, by) = path[-2], path[-1]
-                anchors[row] = x + (ax + bx) / 2, y + (ay + by) / 2
-            else:
-                crossing = int(crossing_of[row])
-                points += [(px + x, py + y) for px, py in self.blocks[source].exit_routes[tensor]]
-                points += lines[crossing]
-                x, y = float(self.left[target]), float(top[target])
-                block = self.blocks[target]
-                if len(block.boxes) == 1:
-                    x += self.entries[target][tensor]
-                    points += [(x, y), (x, y + float(block.boxes[0, 1]))]
-                else:
-                    points += [(px + x, py + y) for px, py in block.entry_routes[row]]
-                anchors[row] = middles[crossing]
-            start[row + 1] = len(points)
-        placed = np.array(points, dtype=np.float64).reshape(-1, 2)
-        hulls = np.array(list(frames.values()))
-        low = np.minimum(hulls[:, :2].min(axis=0), placed.min(axis=0, initial=np.inf))
-        high = np.maximum(hulls[:, 2:].max(axis=0), placed.max(axis=0, initial=-np.inf))
+        corner = np.stack([self.left, self.top[self.placed.rank]], axis=1)
+        size = np.array([(block.width, block.height) for block in self.blocks])
+        hulls = np.concatenate([corner, corner + size], axis=1)
+        groups = self.plan.groups
+        owners = np.repeat(np.arange(len(groups)), [len(group.operators) for group in groups])
+        boxes = np.empty((len(self.graph.operators), 4))
+        inside = np.concatenate([block.boxes for block in self.blocks])
+        boxes[[o for group in groups for o in group.operators]] = inside + np.tile(corner, 2)[owners]
+        start, points = self._routes(corner)
+        anchors = (points[start[1:] - 1] + points[start[1:] - 2]) / 2
+        anchors[self.outside] = self._anchors()[self.crossing_of]
+        low = np.minimum(hulls[:, :2].min(axis=0), points.min(axis=0, initial=np.inf))
+        high = np.maximum(hulls[:, 2:].max(axis=0), points.max(axis=0, initial=-np.inf))
         bounds = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
-        return Layout(graph, plan, boxes, frames, start, placed, anchors, bounds)
+        frames = {
+            group.operators: (a, b, c, d) for group, (a, b, c, d) in zip(groups, hulls.tolist(), strict=True)
+        }
+        return Layout(self.graph, self.plan, boxes, frames, start.astype(np.int32), points, anchors, bounds)
 
-
-# ---------------------------------------------------------------------------------------- the kernel
-
-
-@dataclass(frozen=True, eq=False)
-class _Placed:
-    """Nodes in layers: rank and x (the middle) of each; per link the x of its lane in each layer between."""
-
-    rank: NDArray[np.int32]
-    x: Points
-    lanes: list[float]
-    lane_first: list[int]
-    lane_end: list[int]
-
-    def lanes_of(self, link: int) -> list[float]:
-        """x of the link's lanes, from the layer below its producer to that above its consumer."""
-        return self.lanes[self.lane_first[link] : self.lane_end[link]]
-
-
-def _layered(
-    widths: list[float], links: list[tuple[int, int]], tensors: list[int], gap: float, *, roots_down: bool
-) -> _Placed:
-    """The layered-layout kernels on lists; links of one node and one tensor share their lanes."""
-    from model.graph.layering import layered  # Numba: loaded on the worker, not with the window
-
-    ends = np.array(links, dtype=np.int32).reshape(-1, 2)
-    _, bundle = np.unique(np.array(tensors, dtype=np.int64), return_inverse=True)
-    placed = layered(
-        ends[:, 0],
-        ends[:, 1],
-        np.array(widths),
-        bundle=bundle.reshape(-1),
-        gap=gap,
-        lane_width=LANE_WIDTH,
-        row_height=160.0,
-        roots_down=roots_down,
-    )
-    # Whole pixels: boxes and straight lines are sharp at 100 %.
-    x, lanes = np.round(placed.x), np.round(placed.lane_x).tolist()
-    return _Placed(placed.rank, x, lanes, placed.lane_first.tolist(), placed.lane_end.tolist())
+    def _routes(self, corner: Points) -> tuple[NDArray[np.int64], Points]:
+        """Every edge from box to box: the inside of the producer's hull, the line between, the reader's."""
+        lines, line_start = self._lines()
+        count = len(self.edges)
+        pieces: list[list[Points]] = [[] for _ in range(count)]
+        owners: list[list[int]] = [[] for _ in range(count)]
+        nowhere = len(self.members)  # lines between hulls are in world coordinates already
+        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+            for row, route in zip(member.inner, block.inner, strict=True):
+                pieces[row].append(route)
+                owners[row].append(g)
+            for row, exit_ in member.leaving:
+                pieces[row].append(block.exit_routes[exit_])
+                owners[row].append(g)
+        bounds = line_start.tolist()
+        for row, crossing in zip(self.outside.tolist(), self.crossing_of.tolist(), strict=True):
+            pieces[row].append(lines[bounds[crossing] : bounds[crossing + 1]])
+            owners[row].append(nowhere)
+        enters = dict(zip(self.outside.tolist(), self.enters_at[self.crossing_of].tolist(), strict=True))
+        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
+            top, left = float(block.boxes[0, 1]), float(self.left[g])
+            for row, route in zip(member.entering, block.entry_routes, strict=True):
+                if self.lone[g]:  # entries of lone operators changed places
+                    x = enters[row] - left
+                    route = np.array([(x, 0.0), (x, top)])
+                pieces[row].append(route)
+                owners[row].append(g)
+        flat = [piece for found in pieces for piece in found]
+        owner = np.array([o for found in owners for o in found], dtype=np.int64)
+        lengths = np.array([len(piece) for piece in flat], dtype=np.int64)
+        shift = np.concatenate([corner, np.zeros((1, 2))])
+        if not flat:
+            return np.zeros(1, dtype=np.int64), np.zeros((0, 2))
+        points = np.concatenate(flat) + np.repeat(shift[owner], lengths, axis=0)
+        of_edge = np.repeat(np.arange(count), [len(found) for found in pieces])
+        per_edge = np.bincount(of_edge, weights=lengths, minlength=count).astype(np.int64)
+        return np.concatenate([[0], np.cumsum(per_edge)]), points

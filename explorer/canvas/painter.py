@@ -35,9 +35,9 @@ from model.cost.result import GroupResult
 from model.graph.graph import Operator
 
 from .. import look
+from .blocks import CHIP, PAD
 from .camera import Camera
 from .heat import STEPS, UNKNOWN
-from .layout import CHIP, PAD
 from .scene import Rect, Scene
 
 READ, SHAPE = 0.58, 0.2

@@ -21,8 +21,9 @@ from model.cost.result import CostResult, GroupResult
 from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import Plan
 
+from .blocks import BOTTOM, CHIP, PAD, TITLE, has_hull
 from .heat import OperatorTraffic
-from .layout import BOTTOM, CHIP, PAD, TITLE, Layout, has_hull
+from .layout import Layout
 
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]

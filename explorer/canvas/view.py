@@ -48,7 +48,7 @@ from . import overlay, tips
 from .backing import Backing
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
-from .layout import Block, Layout, LayoutRequest, lay_out, provisional
+from .layout import Layout, LayoutRequest, Member, lay_out, provisional
 from .minimap import Minimap
 from .overlay import NOTHING, Feedback
 from .painter import READ, SHAPE, ScenePainter
@@ -90,7 +90,7 @@ class GraphCanvas(QAbstractScrollArea):
         self._minimap: Minimap | None = None
         self._camera = Camera()
         self._backing = Backing()
-        self._blocks: dict[tuple[int, ...], Block] = {}
+        self._members: dict[tuple[int, ...], Member] = {}
         self._waiting_layout: Layout | None = None
         self._asked: Plan | None = None
         self._fresh = False  # a graph whose first layout has not been seen
@@ -161,7 +161,7 @@ class GraphCanvas(QAbstractScrollArea):
         self._end_transition()
         self._gesture, self._standing, self._hover = None, NOTHING, Hit(Part.NOTHING)
         self._scene = self._pictures = self._minimap = self._waiting_layout = self._asked = None
-        self._blocks = {}
+        self._members = {}
         self._backing.forget()
         self._quick.stop()
         self._fresh = graph is not None
@@ -178,7 +178,7 @@ class GraphCanvas(QAbstractScrollArea):
         if shown is not None and np.array_equal(shown.membership, plan.membership):
             return
         self._asked = plan
-        request = LayoutRequest(graph, plan, self._blocks)
+        request = LayoutRequest(graph, plan, self._members)
         title = f"Laying out {len(graph.operators):,} operators"
         self.document.ask(Lane.LAYOUT, title, lambda: lay_out(request), self._take_layout)
 
