@@ -18,7 +18,6 @@ DEFAULT_EXTENT = 128
 _BATCH = re.compile(r"(^|_)(n|b|bs|bsz|batch\w*|\w*batch)$", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"(^unk__\d+$|dynamicdimension\.\d+$|^\?|^dim_?\d+$|^-?\d+$)", re.IGNORECASE)
 _PLUS = re.compile(r"^(?P<name>.+)_plus_(?P<number>\d+)$")
-_NAME = re.compile(r"^[^\W\d][\w.\-]*$")
 
 
 def parse_bindings(text: str) -> dict[str, int]:
@@ -68,8 +67,8 @@ def symbols_of(text: str) -> tuple[str, ...]:
     tree = _arithmetic(text)
     if tree is None:
         return (text,)
-    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    return tuple(dict.fromkeys(names))
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    return tuple(dict.fromkeys(name.id for name in sorted(names, key=lambda name: name.col_offset)))
 
 
 def evaluate(text: str, values: Mapping[str, int]) -> int | None:

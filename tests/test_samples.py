@@ -1,0 +1,69 @@
+"""The packaged sample graphs: what the script builds is what is in the repository, in real sizes."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import onnx
+import pytest
+
+from model.graph.load import load_graph
+from model.packaged import folder
+
+SAMPLES = folder("sample_graphs")
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """`sample_graphs/build.py`, which is no package."""
+    spec = importlib.util.spec_from_file_location("sample_build", SAMPLES / "build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_files_are_what_the_script_builds(script: ModuleType, tmp_path: Path) -> None:
+    built = script.build(tmp_path)
+    assert len(built) == 8
+    for path in built:
+        committed = SAMPLES / path.name
+        assert committed.stat().st_size < 50_000
+        if path.suffix == ".onnx":
+            assert onnx.load_model(path) == onnx.load_model(committed)
+        else:
+            assert path.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+
+
+# Batch 1, 512 rows: projections, twice the square of the rows per head, MLP.
+ATTENTION_7B = 512 * 4 * 4096**2 + 2 * 512**2 * 4096
+SWIGLU = 512 * 3 * 4096 * 14336
+BLOCK = 512 * (2 * 4096**2 + 2 * 4096 * 1024) + 2 * 512**2 * 4096 + SWIGLU
+BOTTLENECK = 56 * 56 * (256 * 64 + 64 * 64 * 9 + 64 * 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "macs", "parameters"),
+    [
+        ("attention_prefill", ATTENTION_7B, 4 * 4096**2),
+        ("swiglu_mlp", SWIGLU, 3 * 4096 * 14336),
+        ("transformer_block", BLOCK, 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096),
+        ("residual_block", BOTTLENECK, 256 * 64 + 64 * 64 * 9 + 64 * 256 + 64 + 64 + 256),
+    ],
+)
+def test_sizes(name: str, macs: int, parameters: int) -> None:
+    graph = load_graph(name)
+    assert graph.macs == macs
+    assert graph.parameter_bytes == 2 * parameters
+    assert graph.warnings == ()
+    assert all(op.name and not op.reason for op in graph.operators)
+
+
+def test_the_block_binds_batch_and_length() -> None:
+    graph = load_graph("transformer_block", {"batch": 2, "seq": 64})
+    assert graph.bindings == (("batch", 2), ("seq", 64))
+    softmax = graph.operators[graph.operator_by_name["attn_softmax"]]
+    assert [d.extent for d in softmax.dims] == [2, 8, 4, 64, 64]
+    assert softmax.online
