@@ -100,7 +100,7 @@ def find_streams(acc, ten, rows, work):
                 and work[W_DEPTH0, b] == work[W_DEPTH0, a]
             ):
                 q = acc[b, ACC_OPERATOR]
-                same = True
+                same = acc[a, ACC_FIXED] < 0 or q == o  # streamed without room: nothing to share
                 for j in range(work[W_DEPTH0, a]):
                     same = same and rows[q, j] == rows[o, j]
                 if same:
