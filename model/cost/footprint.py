@@ -222,7 +222,10 @@ def repeats_earlier(ops, acc, a):
     " int64[::1], int64, int64[:,::1], int64[:,::1])"
 )
 def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments, rows, work):
-    """Footprint of level 1 in bytes: tiles of contractions, and the intermediates at home in the registers."""
+    """Footprint of level 1 in bytes: tiles of contractions, and the intermediates at home in the registers.
+
+    Leaves the operator at the peak in ``work[W_SAVED, operators]``.
+    """
     operators = ops.shape[0]
     for o in range(operators + 1):
         work[W_LIVE, o] = 0
@@ -262,7 +265,10 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
         add_live(size, node, o, last, path, lengths, loops, work)
     peak = 0
     live = 0
+    where = 0
     for o in range(operators):
         live += work[W_LIVE, o]
-        peak = max(peak, live - work[W_SAVED, o])
+        if live - work[W_SAVED, o] > peak:
+            peak, where = live - work[W_SAVED, o], o
+    work[W_SAVED, operators] = where
     return peak

@@ -27,7 +27,9 @@ class Occupancy:
     limited_by: str
 
 
-def occupancy(registers: Registers, per_thread: int, threads: int, block_bytes: int, core_bytes: int) -> Occupancy:
+def occupancy(
+    registers: Registers, per_thread: int, threads: int, block_bytes: int, core_bytes: int
+) -> Occupancy:
     """Resident blocks of a core by the CUDA rules.
 
     Parameters

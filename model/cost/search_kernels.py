@@ -22,7 +22,6 @@ from .sweep import (
     ACC_TOUCH,
     ACC_WRITE,
     HOME_OUTER,
-    LOOP_COLUMNS,
     LOOP_DIM,
     LOOP_FIRST,
     LOOP_LAST,
@@ -89,9 +88,17 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
     """The canonical tree of a loop order: fills the paths and loops, and OP_TREE; returns the number of loops.
 
     Dim by dim, neighbours that have the dim and may share a loop over it form a run under one loop. Dims whose
-    tile is the whole extent have no loop.
+    tile is the whole extent have no loop. An empty order keeps the tree that the arrays hold.
     """
     operators = ops.shape[0]
+    if order.size == 0:  # the user's tree: only steps and trips follow the tile
+        for l in range(loops.shape[0]):
+            d = loops[l, LOOP_DIM]
+            loops[l, LOOP_STEP] = tile[d]
+            loops[l, LOOP_TRIPS] = -(-extents[d] // tile[d])
+        for o in range(operators):
+            ops[o, OP_TREE] = lengths[o]
+        return loops.shape[0]
     segment = np.zeros(operators, np.int64)
     number = 0
     for o in range(operators):
@@ -145,11 +152,15 @@ def set_register_depth(ops, acc, a, loops, path, lengths):
                 break
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
-def set_depths(ops, acc, ten, loops, path, lengths):
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[:,::1], int64[:,::1], int64[::1])"
+)
+def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
     """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
 
     At the registers an output stays just outside its outermost sum loop of several trips inside its depth.
+    ``kept`` >= 0 is a depth that the user set; it counts the loops of the order, those of one trip too.
     """
     for a in range(acc.shape[0]):
         o = acc[a, ACC_OPERATOR]
@@ -165,6 +176,16 @@ def set_depths(ops, acc, ten, loops, path, lengths):
                     while common < min(depth, lengths[q]) and path[p, common] == path[q, common]:
                         common += 1
                     depth = common
+        if kept[a] >= 0:
+            wanted = kept[a]
+            if order.size > 0:
+                wanted, seen = 0, 0
+                for i in range(order.size):
+                    d = order[i]
+                    if d >= 0 and ops[o, OP_OWN] >> d & 1 and seen < kept[a]:
+                        seen += 1
+                        wanted += tile[d] < extents[d]
+            depth = min(depth, wanted)
         acc[a, ACC_DEPTH0] = depth
         set_register_depth(ops, acc, a, loops, path, lengths)
 
@@ -222,7 +243,12 @@ def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, st
         for a in range(acc.shape[0]):
             o = acc[a, ACC_OPERATOR]
             t = acc[a, ACC_TENSOR]
-            if ten[t, TEN_HOME] != HOME_OUTER or work[W_LEADER, a] != a or kept[a] or acc[a, ACC_FIXED] >= 0:
+            if (
+                ten[t, TEN_HOME] != HOME_OUTER
+                or work[W_LEADER, a] != a
+                or kept[a] >= 0
+                or acc[a, ACC_FIXED] >= 0
+            ):
                 continue
             depth = work[W_EFFECTIVE0, a]
             now = traffic_bits(a, counts[a], ten[t])
@@ -246,7 +272,9 @@ def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, st
                 if gain > best_gain:
                     before = work[W_EFFECTIVE0, a]
                     move_stream(ops, acc, ten, loops, path, lengths, a, depth, rows, work)
-                    fits = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+                    fits = buffer_peak(
+                        ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work
+                    )
                     move_stream(ops, acc, ten, loops, path, lengths, a, before, rows, work)
                     work[W_BYTES0, a] = held
                     if fits <= capacity:
@@ -387,7 +415,7 @@ def assess(
             continue
         if stages == 2 and limits[L_DOUBLE] == 0.0:
             continue
-        set_depths(ops, acc, ten, loops, path, lengths)
+        set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths)
         judge(
             ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent,
             limits, counts, points, rows, work, stages, trial,
@@ -404,25 +432,22 @@ def assess(
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
-    " int64[:,::1], int64[::1], int64, int64[::1], float64[::1])"
+    " int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def search(
     ops, acc, axes, ten, extents, barred, orders, kept, unit, mat, rate, vector, mach, independent, limits,
-    ladder, rungs, budget, tile, score,
+    ladder, rungs, budget, path, lengths, loops, tile, score,
 ):  # fmt: skip
     """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
 
     Parameters
     ----------
-    orders : int64[orders, dims], padded with -1.
+    orders : int64[orders, dims], padded with -1; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
     ladder, rungs : int64[dims, sizes] tile sizes that are tried, ascending, and how many.
     budget : evaluations in all.
     """
     operators, accesses, dims = ops.shape[0], acc.shape[0], extents.size
-    path = np.zeros((operators, dims + 1), np.int64)
-    rows = np.zeros((operators, dims + 1), np.int64)
-    lengths = np.zeros(operators, np.int64)
-    loops = np.zeros((operators * dims + 1, LOOP_COLUMNS), np.int64)
+    rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
     counts = np.zeros((accesses, 4), np.int64)
     points = np.zeros(operators, np.int64)
@@ -451,6 +476,14 @@ def search(
         free += rungs[d] > 1
     if free == 0:
         return best
+    looped = np.zeros((orders.shape[0], dims), np.int64)
+    for number in range(orders.shape[0]):
+        for i in range(orders.shape[1]):
+            if orders[number, i] >= 0:
+                looped[number, orders[number, i]] = 1
+        if orders.shape[1] == 0:
+            for l in range(loops.shape[0]):
+                looped[number, loops[l, LOOP_DIM]] = 1
     # From the unit upwards, every order with its share of the evaluations; then the best one from above as well.
     share = max(24, budget // (orders.shape[0] + 1))
     for lap in range(orders.shape[0] + 1):
@@ -460,9 +493,9 @@ def search(
         for d in range(dims):
             at[d] = rungs[d] - 1
         if not start_high:
-            for i in range(dims):
-                if order[i] >= 0:
-                    at[order[i]] = 0
+            for d in range(dims):
+                if looped[number, d]:
+                    at[d] = 0
         used = 0
         for d in range(dims):
             size[d] = ladder[d, at[d]]
@@ -480,9 +513,8 @@ def search(
                     tile[d] = ladder[d, at[d]]
             picked = -1
             target = 0
-            for i in range(dims):
-                d = order[i]
-                if d < 0 or rungs[d] < 2:
+            for d in range(dims):
+                if not looped[number, d] or rungs[d] < 2:
                     continue
                 for way in range(4):
                     goal = at[d]

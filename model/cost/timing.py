@@ -62,7 +62,17 @@ MAT_USED, MAT_M, MAT_N, MAT_K, MAT_PRODUCTS = 0, 1, 2, 3, 4
 MAT_COLUMNS = 5
 # Columns of ``steps`` float64[steps, STEP_COLUMNS]. Bytes: of one core's port, and of the device for the whole wave.
 T_PORT, T_DEVICE, T_REFETCH, T_OUT_PORT, T_OUT_DEVICE, T_OUT_REFETCH, T_SPILL = 0, 1, 2, 3, 4, 5, 6
-T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP = 7, 8, 9, 10, 11, 12, 13, 14, 15
+T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP = (
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+)
 STEP_COLUMNS = 16
 # Relief of one resource each, ``relief`` float64[RESOURCES]: times are divided by it.
 R_MATRIX, R_VECTOR, R_DRAM, R_ONCHIP, R_LATENCY, R_SPILL, R_OCCUPANCY = 0, 1, 2, 3, 4, 5, 6
@@ -173,7 +183,9 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
     return total
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])")
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])"
+)
 def representatives(ops, loops, path, lengths, cores, room, shown, weight):
     """Which iterations of each tree loop are walked, and how often each counts.
 
@@ -249,7 +261,9 @@ def program(ops, path, lengths, code):
     " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], int64[:,::1],"
     " float64[::1])"
 )
-def load_and_store(ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown, step):
+def load_and_store(
+    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown, step
+):
     """Add to ``step`` what operator `o` loads and stores at the loops' current iterations.
 
     Where a tile is cut in the private nest its part of a step is the mean over all steps.
@@ -398,7 +412,9 @@ def walk(
                         online = online or (ops[o, OP_RESCALE] >> loops[l, LOOP_DIM] & 1 and index[l] > 0)
                     if online:
                         a = ops[o, OP_WRITES]
-                        tile = float(real_tile(acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, index, extents))
+                        tile = float(
+                            real_tile(acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, index, extents)
+                        )
                         busy += np.ceil(tile / mach[M_LANES]) * mach[M_RESCALE] / mach[M_CLOCK]
                 step[T_ONCHIP] = onchip[o] * points
                 step[T_WEIGHT] = factor
@@ -465,7 +481,11 @@ def load_seconds(steps, i, stages, mach, relief):
         return 0.0
     device = steps[i, T_DEVICE] + spill
     seconds = max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
-    flight = mach[M_INFLIGHT] if mach[M_INFLIGHT] > 0.0 else port * stages
+    flight = port * stages
+    if (
+        mach[M_INFLIGHT] > 0.0
+    ):  # simt: the resident threads' loads, or the tiles that asynchronous copies are ahead
+        flight = max(mach[M_INFLIGHT], port * (stages - 1))
     return max(seconds, port * mach[M_LATENCY] / (flight * relief[R_OCCUPANCY]) / relief[R_LATENCY])
 
 
@@ -613,7 +633,9 @@ def phases(terms, count, port, most, out):
         for i in range(size - 1):
             if out[i, P_KIND] == FIRST or out[i + 1, P_KIND] == LAST:
                 continue
-            both = (out[i, P_BYTES] + out[i + 1, P_BYTES]) / max(1e-30, out[i, P_SECONDS] + out[i + 1, P_SECONDS])
+            both = (out[i, P_BYTES] + out[i + 1, P_BYTES]) / max(
+                1e-30, out[i, P_SECONDS] + out[i + 1, P_SECONDS]
+            )
             moved = out[i, P_SECONDS] * abs(demand(out, i) - both)
             moved += out[i + 1, P_SECONDS] * abs(demand(out, i + 1) - both)
             if best < 0 or moved < least:
@@ -625,3 +647,25 @@ def phases(terms, count, port, most, out):
             out[i, :] = out[i + 1, :]
         size -= 1
     return size
+
+
+@kernel("void(float64[:,::1], int64, int64, float64[::1], float64[::1])")
+def sums(steps, count, stages, mach, out):
+    """Seconds of compute, seconds of the port, and cycles of the matrix unit, over all steps."""
+    relief = np.ones(RESOURCES)
+    out[:3] = 0.0
+    for i in range(count):
+        busy = (steps[i, T_MATRIX] + steps[i, T_VECTOR] + steps[i, T_TAIL]) * steps[i, T_WEIGHT]
+        moving = load_seconds(steps, i, stages, mach, relief) + store_seconds(steps, i, mach, relief)
+        out[0] += busy
+        out[1] += moving * steps[i, T_WEIGHT]
+        out[2] += steps[i, T_CYCLES] * steps[i, T_WEIGHT]
+
+
+@kernel("float64(float64[::1], float64, float64)")
+def makespan(seconds, issue, gap):
+    """End of the last group: group i starts at ``max(end of i-1 + gap, (i + 1) * issue)``."""
+    end = 0.0
+    for i in range(seconds.size):
+        end = max(end + gap, (i + 1) * issue) + seconds[i]
+    return end

@@ -129,7 +129,9 @@ def from_text(text: str, space: GroupSpace, names: dict[str, int]) -> Tree:
 
     def fail(what: str) -> PlanError:
         place = tokens[at][2] + 1 if at < len(tokens) else len(text)
-        return PlanError(f"tree, character {place}: {what}", lever="Write it like `m { n { MatMul_1(k) }, Relu_2 }`")
+        return PlanError(
+            f"tree, character {place}: {what}", lever="Write it like `m { n { MatMul_1(k) }, Relu_2 }`"
+        )
 
     def peek() -> str:
         return tokens[at][0] if at < len(tokens) else ""
@@ -217,7 +219,9 @@ def check(space: GroupSpace, tree: Tree, operators: Sequence[str]) -> None:
         operator = space.operators[o]
         twice = next((d for i, d in enumerate(dims) if d in dims[:i]), None)
         if twice is not None:
-            raise PlanError(f"{operators[o]} stands under two loops over {space.names[twice]}", lever="Keep one")
+            raise PlanError(
+                f"{operators[o]} stands under two loops over {space.names[twice]}", lever="Keep one"
+            )
         reduced = False
         for d in dims:
             if d not in operator.dims and reduced:
