@@ -116,7 +116,7 @@ def hand_on(
     """A canvas of 900 x 700 that shows `graph` whole (or at `zoom` from its beginning), laid out."""
     document = Document()
     canvas = GraphCanvas(document)
-    canvas.animated = False
+    canvas.stage.animated = False
     canvas.resize(900, 700)
     qtbot.addWidget(canvas)
     canvas.show()

@@ -1,8 +1,8 @@
 """The graph canvas: one widget that shows the scene, turns the hand into gestures, and walks by keyboard.
 
-Knows the document, the scene, its painter and the gestures. Must not know panels or the window. No layout is
-computed here: `lay_out` runs on the worker through ``document.ask``, a quick picture of ranks stands in until
-it is there, and positions never change while a gesture is under way.
+Knows the document, the stage and the gestures. Must not know panels or the window. Nothing is laid out and
+nothing is drawn here that the stage or the overlay can do; methods without arguments are actions of the one
+list, for menus and keys.
 """
 
 from __future__ import annotations
@@ -11,18 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from PySide6.QtCore import (
-    QEvent,
-    QPointF,
-    QRectF,
-    QSize,
-    QSizeF,
-    Qt,
-    QTimer,
-    Signal,
-    Slot,
-)
+from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, QSizeF, Qt, Signal, Slot
 from PySide6.QtGui import (
     QFocusEvent,
     QHelpEvent,
@@ -37,24 +26,18 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QAbstractScrollArea, QFrame, QToolTip, QWidget
 
-from model.cost.result import CostResult
 from model.errors import PlanError
-from model.plan.plan import Plan
 
 from .. import look
 from ..names import operator_list
-from ..runner import Lane
-from . import overlay, tips
-from .backing import Backing
+from . import accessible, overlay, tips
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
-from .layout import Layout, LayoutRequest, Member, lay_out, provisional
-from .minimap import Minimap
 from .overlay import NOTHING, Feedback
-from .painter import READ, SHAPE, ScenePainter
-from .scene import Hit, Part, Rect, Scene
+from .painter import SHAPE
+from .scene import Hit, Part, Scene
 from .selection_bar import SelectionBar, commit_edit
-from .transition import Transition
+from .stage import Stage
 from .walking import Way, nearest, step
 
 if TYPE_CHECKING:
@@ -62,17 +45,11 @@ if TYPE_CHECKING:
 
 REACH = 5.0  # pixels beside a thin thing that still count
 DRAG_DISTANCE = 4.0
-ANIMATED_OPERATORS = 600  # more in view than this are not moved one by one
-QUICK_PICTURE_MS = 150  # a layout that is there sooner needs no stand-in
-READABLE_FIT = 0.34  # below this a graph opens at its beginning instead of as a whole
 NO_EDITS_YET = "Kernels are still compiling; edits are checked with them. Look around meanwhile."
 
 
 class GraphCanvas(QAbstractScrollArea):
-    """See the module's docstring.
-
-    ``animated`` False makes drops and layouts take effect at once.
-    """
+    """See the module's docstring."""
 
     tile_requested = Signal(int)
     """Emitted with a group of the shown plan whose tiles are to be edited."""
@@ -82,28 +59,15 @@ class GraphCanvas(QAbstractScrollArea):
     """Emitted when a computed layout came on screen."""
 
     def __init__(self, document: Document, parent: QWidget | None = None) -> None:
+        accessible.install()
         super().__init__(parent)
         self.document = document
-        self.animated = True
-        self._scene: Scene | None = None
-        self._pictures: ScenePainter | None = None
-        self._minimap: Minimap | None = None
-        self._camera = Camera()
-        self._backing = Backing()
-        self._members: dict[tuple[int, ...], Member] = {}
-        self._waiting_layout: Layout | None = None
-        self._asked: Plan | None = None
-        self._fresh = False  # a graph whose first layout has not been seen
+        self.interface: accessible.CanvasInterface | None = None  # made when a screen reader asks
         self._gesture: Gesture | None = None
         self._pressed_at = QPointF()
         self._standing = NOTHING  # a refusal that outlives its gesture
         self._hover = Hit(Part.NOTHING)
         self._knife = self._space = False
-        self._transition: Transition | None = None
-        self._quick = QTimer(self)
-        self._quick.setSingleShot(True)
-        self._quick.setInterval(QUICK_PICTURE_MS)
-        self._quick.timeout.connect(self._show_provisional)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -112,6 +76,10 @@ class GraphCanvas(QAbstractScrollArea):
         viewport = self.viewport()
         viewport.setMouseTracking(True)
         viewport.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.stage = Stage(document, viewport)
+        self.stage.changed.connect(viewport.update)
+        self.stage.moved.connect(self._seen_changed)
+        self.stage.layout_shown.connect(self.layout_shown)
         self.bar = SelectionBar(document, viewport)
         self.bar.refused.connect(self.explain)
         self.bar.hinted.connect(self._hint)
@@ -121,24 +89,25 @@ class GraphCanvas(QAbstractScrollArea):
         document.cost_changed.connect(self._cost_changed)
         document.selection_changed.connect(self._selection_changed)
         document.offer_changed.connect(self._offer_changed)
+        document.said.connect(self._said)
         self._graph_changed()
 
     # -- what gestures may ask -----------------------------------------------------------------------
     @property
     def scene(self) -> Scene:
         """What lies on the canvas; there is one while a graph is open."""
-        assert self._scene is not None
-        return self._scene
+        assert self.stage.scene is not None
+        return self.stage.scene
 
     @property
     def has_scene(self) -> bool:
         """Whether a graph is shown."""
-        return self._scene is not None
+        return self.stage.scene is not None
 
     @property
     def camera(self) -> Camera:
         """Which part is seen."""
-        return self._camera
+        return self.stage.camera
 
     @property
     def gesture(self) -> Gesture | None:
@@ -147,171 +116,48 @@ class GraphCanvas(QAbstractScrollArea):
 
     def set_camera(self, camera: Camera) -> None:
         """See another part, or larger, or smaller."""
-        camera = camera.snapped(self.viewport().devicePixelRatioF())
-        if camera != self._camera:
-            self._camera = camera
-            self._place_bar()
-            self.viewport().update()
-            self.camera_changed.emit()
-
-    # -- layout --------------------------------------------------------------------------------------
-    @Slot()
-    def _graph_changed(self) -> None:
-        graph = self.document.graph
-        self._end_transition()
-        self._gesture, self._standing, self._hover = None, NOTHING, Hit(Part.NOTHING)
-        self._scene = self._pictures = self._minimap = self._waiting_layout = self._asked = None
-        self._members = {}
-        self._backing.forget()
-        self._quick.stop()
-        self._fresh = graph is not None
-        if graph is not None:
-            self._quick.start()
-        self._place_bar()
-        self.viewport().update()
-
-    def _ask_layout(self) -> None:
-        graph, plan = self.document.graph, self.document.plan
-        if graph is None or plan is None:
-            return
-        shown = self._asked or (None if self._fresh or self._scene is None else self._scene.layout.plan)
-        if shown is not None and np.array_equal(shown.membership, plan.membership):
-            return
-        self._asked = plan
-        request = LayoutRequest(graph, plan, self._members)
-        title = f"Laying out {len(graph.operators):,} operators"
-        self.document.ask(Lane.LAYOUT, title, lambda: lay_out(request), self._take_layout)
-
-    def _take_layout(self, layout: Layout) -> None:
-        """A layout came back: show it now, or after the gesture."""
-        if layout.graph is not self.document.graph:
-            return
-        if layout.plan is self._asked:
-            self._asked = None
-        if self._gesture is not None and self._gesture.edits:
-            self._waiting_layout = layout
-            return
-        self._waiting_layout = None
-        self._show_layout(layout)
-
-    @Slot()
-    def _show_provisional(self) -> None:
-        graph, plan = self.document.graph, self.document.plan
-        if self._scene is None and graph is not None and plan is not None:
-            self._show_layout(provisional(graph, plan))
-
-    def _show_layout(self, layout: Layout) -> None:
-        self._end_transition()
-        self._quick.stop()
-        shown = self.document.shown_plan or layout.plan
-        scene = self._scene
-        if scene is None:
-            scene = self._scene = Scene(layout)
-            self._pictures = ScenePainter(scene)
-            self._minimap = Minimap(scene)
-            scene.set_plan(shown)
-            scene.set_result(self.document.cost)
-            self._first_look()
-        elif self._can_animate(layout):
-            self._animate_to(layout)
-        else:
-            anchor = self._anchor()
-            scene.set_layout(layout)
-            self._moved(anchor)
-        if not layout.provisional:
-            if self._fresh:
-                self._first_look()
-            self._fresh = False
-            self.layout_shown.emit()
-        self.viewport().update()
-
-    def _moved(self, anchor: tuple[int, QPointF] | None) -> None:
-        """Boxes lie elsewhere: keep the anchor where it is seen, draw everything anew."""
-        assert self._pictures is not None and self._minimap is not None
-        self._pictures.moved()
-        self._minimap.forget()
-        self._backing.forget()
-        self._hover = Hit(Part.NOTHING)
-        if anchor is not None:
-            operator, seen = anchor
-            x, y = self._middle(operator)
-            now = self._camera.to_screen(x, y)
-            self.set_camera(self._camera.panned(seen.x() - now[0], seen.y() - now[1]))
-        self._place_bar()
-        self.viewport().update()
-
-    def _middle(self, operator: int) -> tuple[float, float]:
-        left, top, right, bottom = self.scene.boxes[operator].tolist()
-        return (left + right) / 2, (top + bottom) / 2
-
-    def _anchor(self) -> tuple[int, QPointF] | None:
-        """An operator that shall not move on screen: a selected one in view, else the most central one."""
-        scene, size = self.scene, self.viewport().size()
-        if not len(scene.boxes):
-            return None
-        seen = self._camera.seen(size.width(), size.height())
-        visible = scene.operators_in(seen)
-        chosen = [o for o in self.document.selection[:500] if o in set(visible.tolist())]
-        if chosen:
-            operator = chosen[0]
-        else:
-            pool = visible if len(visible) else np.arange(len(scene.boxes))
-            middle = np.array([(seen[0] + seen[2]) / 2, (seen[1] + seen[3]) / 2])
-            away = (scene.boxes[pool, :2] + scene.boxes[pool, 2:]) / 2 - middle
-            operator = int(pool[int(np.argmin(np.abs(away).sum(axis=1)))])
-        return operator, QPointF(*self._camera.to_screen(*self._middle(operator)))
-
-    def _can_animate(self, layout: Layout) -> bool:
-        scene, size = self.scene, self.viewport().size()
-        if not self.animated or scene.layout.provisional or layout.provisional or not self.isVisible():
-            return False
-        seen = self._camera.seen(size.width(), size.height())
-        return len(scene.operators_in(seen)) <= ANIMATED_OPERATORS and len(scene.boxes) <= 3000
-
-    def _animate_to(self, layout: Layout) -> None:
-        scene, anchor = self.scene, self._anchor()
-        hulls = {g.operators: tuple(scene.hull_rects[i]) for i, g in enumerate(scene.plan.groups)}
-
-        def show(way: Layout) -> None:
-            scene.set_layout(way)
-            self._moved(anchor)
-
-        self._transition = Transition(scene.layout, layout, hulls, show, self)
-        self._transition.start()
-
-    def _end_transition(self) -> None:
-        transition, self._transition = self._transition, None
-        if transition is not None:
-            transition.finish()
+        self.stage.settle()
+        self.stage.set_camera(camera)
 
     # -- the document changed ------------------------------------------------------------------------
+    @Slot()
+    def _graph_changed(self) -> None:
+        self._gesture, self._standing, self._hover = None, NOTHING, Hit(Part.NOTHING)
+        if self.interface is not None:
+            self.interface.forget()
+        self.stage.take_graph()
+        self._place_bar()
+
     @Slot()
     def _plan_changed(self) -> None:
         gesture = self._gesture
         if isinstance(gesture, Edit) and self.document.plan is not gesture.base:
             self._gesture = None  # the edit was committed by a key, or undone, while the hand was down
             self._end_gesture()
-        plan = self.document.shown_plan
-        if self._scene is not None and self._pictures is not None and plan is not None:
-            changed = self._scene.set_plan(plan)
-            self._pictures.plan_changed()
-            if changed is not None:
-                self._backing.damage(changed, self._camera)
-            self._hover = Hit(Part.NOTHING) if self._gesture is None else self._hover
-            self.viewport().update()
-        if not self.document.previewing:
-            self._ask_layout()
+        if self.interface is not None:
+            self.interface.forget()
+        if self._gesture is None:
+            self._hover = Hit(Part.NOTHING)
+        if self.document.undo_stack.count():
+            self.stage.settle()
+        self.stage.take_plan()
+        self._place_bar()
 
     @Slot(object)
-    def _cost_changed(self, result: CostResult | None) -> None:
-        if self._scene is not None and self._minimap is not None:
-            self._scene.set_result(result)
-            self._minimap.forget()
-            self._backing.forget()
-            self.viewport().update()
+    def _cost_changed(self, _: object) -> None:
+        self.stage.take_result()
+
+    @Slot()
+    def _seen_changed(self) -> None:
+        if self._gesture is None:
+            self._hover = Hit(Part.NOTHING)
+        self._place_bar()
+        self.camera_changed.emit()
 
     @Slot()
     def _selection_changed(self) -> None:
+        if self.interface is not None:
+            accessible.tell_focus(self.interface)
         self._place_bar()
         self.viewport().update()
 
@@ -321,46 +167,44 @@ class GraphCanvas(QAbstractScrollArea):
             self._standing = NOTHING
             self.viewport().update()
 
+    @Slot(str, str)
+    def _said(self, sentence: str, level: str) -> None:
+        accessible.announce(self, sentence)
+
     # -- painting ------------------------------------------------------------------------------------
     def paintEvent(self, event: QPaintEvent) -> None:
         """The kept picture, then what follows the pointer."""
-        viewport = self.viewport()
-        size, ratio = viewport.size(), viewport.devicePixelRatioF()
-        painter = QPainter(viewport)
-        if self._scene is None or self._pictures is None or self._minimap is None:
-            painter.fillRect(viewport.rect(), look.palette().canvas)
-            graph = self.document.graph
-            if graph is not None and self._quick.isActive() is False:
-                overlay.paint_banner(painter, QSizeF(size), self._state())
-            painter.end()
-            return
-        picture = self._backing.picture(self._pictures, self._camera, size, ratio)
-        painter.drawPixmap(0, 0, picture)
-        self._paint_over(painter, QSizeF(size), ratio)
+        painter = QPainter(self.viewport())
+        picture = self.stage.picture()
+        if picture is None:
+            painter.fillRect(self.viewport().rect(), look.palette().canvas)
+        else:
+            painter.drawPixmap(0, 0, picture)
+            self._paint_over(painter)
+        if text := self._state():
+            overlay.paint_banner(painter, self.stage.size, text)
         painter.end()
 
-    def _paint_over(self, painter: QPainter, size: QSizeF, ratio: float) -> None:
-        assert self._pictures is not None and self._minimap is not None
-        scene, pictures, camera = self.scene, self._pictures, self._camera
+    def _paint_over(self, painter: QPainter) -> None:
+        stage, scene, pictures = self.stage, self.stage.scene, self.stage.pictures
+        assert scene is not None and pictures is not None and stage.minimap is not None
         focused = self.hasFocus() or self.viewport().hasFocus()
-        overlay.paint_focus(painter, scene, pictures, camera, self.document.selection, self._hover, focused)
-        overlay.paint_legend(painter, scene, size)
+        overlay.paint_focus(
+            painter, scene, pictures, stage.camera, self.document.selection, self._hover, focused
+        )
+        overlay.paint_legend(painter, scene, stage.size)
         if self._minimap_shown():
-            self._minimap.paint(painter, size, camera, ratio)
+            stage.minimap.paint(painter, stage.size, stage.camera, self.viewport().devicePixelRatioF())
         shown = self._gesture.feedback if self._gesture is not None else self._standing
         if shown is not NOTHING:
-            overlay.paint_feedback(painter, scene, pictures, camera, size, shown)
-        if text := self._state():
-            overlay.paint_banner(painter, size, text)
+            overlay.paint_feedback(painter, scene, pictures, stage.camera, stage.size, shown)
 
     def _state(self) -> str:
         """What the canvas is waiting for, or why it is empty."""
         graph = self.document.graph
-        if graph is None:
-            return ""
-        if not graph.operators:
+        if graph is not None and not graph.operators:
             return "This model has no operators: its outputs are constants or inputs."
-        if self._scene is None or self._scene.layout.provisional:
+        if graph is not None and self.stage.is_waiting:
             return self.document.preparing or f"Laying out {len(graph.operators):,} operators…"
         return ""
 
@@ -378,7 +222,7 @@ class GraphCanvas(QAbstractScrollArea):
         """
         seen = self.viewport().size()
         wanted = size or seen
-        camera = self._camera.panned(
+        camera = self.camera.panned(
             (wanted.width() - seen.width()) / 2, (wanted.height() - seen.height()) / 2
         )
         if str(path).lower().endswith(".svg"):
@@ -405,30 +249,30 @@ class GraphCanvas(QAbstractScrollArea):
 
     def _paint_picture(self, painter: QPainter, camera: Camera, size: QSizeF) -> None:
         whole = QRectF(0, 0, size.width(), size.height())
-        if self._pictures is None:
+        if self.stage.pictures is None:
             painter.fillRect(whole, look.palette().canvas)
             return
-        self._pictures.paint(painter, camera, whole)
+        self.stage.pictures.paint(painter, camera, whole)
         overlay.paint_legend(painter, self.scene, size)
 
     # -- the hand ------------------------------------------------------------------------------------
     def _world(self, at: QPointF) -> tuple[float, float]:
-        return self._camera.to_world(at.x(), at.y())
+        return self.camera.to_world(at.x(), at.y())
 
     def hit_at(self, at: QPointF) -> Hit:
         """What lies under a point of the viewport."""
-        if self._scene is None:
+        if not self.has_scene:
             return Hit(Part.NOTHING)
-        zoom = self._camera.zoom
-        hit = self._scene.hit(*self._world(at), REACH / zoom, chips=zoom >= SHAPE)
+        zoom = self.camera.zoom
+        hit = self.scene.hit(*self._world(at), REACH / zoom, chips=zoom >= SHAPE)
         if zoom < SHAPE and hit.part in (Part.EDGE, Part.RIM, Part.UPPER_RIM):
             return Hit(Part.NOTHING)
         return hit
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         """Find what was pressed and begin its gesture."""
-        self._end_transition()
-        if self._gesture is not None or self._scene is None:
+        self.stage.finish_transition()
+        if self._gesture is not None or not self.has_scene:
             return
         self._clear_standing()
         at = event.position()
@@ -445,9 +289,8 @@ class GraphCanvas(QAbstractScrollArea):
             return Pan(self, world)
         if buttons != Qt.MouseButton.LeftButton:
             return None
-        size = QSizeF(self.viewport().size())
-        if self._minimap is not None and self._minimap_shown() and self._minimap.rect(size).contains(at):
-            minimap = self._minimap
+        minimap, size = self.stage.minimap, self.stage.size
+        if minimap is not None and self._minimap_shown() and minimap.rect(size).contains(at):
             middle = size.width() / 2, size.height() / 2
             return MapPan(self, world, lambda point: minimap.to_world(size, QPointF(*point)), middle)
         shift = bool(keys & Qt.KeyboardModifier.ShiftModifier)
@@ -496,7 +339,7 @@ class GraphCanvas(QAbstractScrollArea):
                 return
             gesture.moved = True
             if gesture.edits:
-                self.scene.traffic.frozen = True
+                self.stage.hold()
             self.bar.hide()
         gesture.move(self._world(at))
         self.viewport().update()
@@ -524,7 +367,7 @@ class GraphCanvas(QAbstractScrollArea):
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """On a chip, or on a line inside a group: fuse or cut there."""
-        if self._scene is None or event.button() != Qt.MouseButton.LeftButton:
+        if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
         hit = self.hit_at(event.position())
         if hit.part is Part.CHIP:
@@ -535,19 +378,7 @@ class GraphCanvas(QAbstractScrollArea):
             self.mousePressEvent(event)
 
     def _end_gesture(self) -> None:
-        if self._scene is not None and self._scene.traffic.frozen:
-            self._scene.traffic.frozen = False
-            self._scene.set_result(self.document.cost)  # colours on their own scale again
-            self._backing.forget()
-            if self._minimap is not None:
-                self._minimap.forget()
-        if self._waiting_layout is not None:
-            layout, self._waiting_layout = self._waiting_layout, None
-            plan = self.document.plan
-            if plan is not None and np.array_equal(layout.plan.membership, plan.membership):
-                self._show_layout(layout)
-            else:
-                self._ask_layout()
+        self.stage.release()
         self._show_cursor()
         self._place_bar()
         self.viewport().update()
@@ -573,9 +404,9 @@ class GraphCanvas(QAbstractScrollArea):
         pixels, at = event.pixelDelta(), event.position()
         zooming = bool(event.modifiers() & Qt.KeyboardModifier.ControlModifier)
         if not pixels.isNull() and event.phase() != Qt.ScrollPhase.NoScrollPhase and not zooming:
-            self.set_camera(self._camera.panned(pixels.x(), pixels.y()))
+            self.set_camera(self.camera.panned(pixels.x(), pixels.y()))
         elif turn := event.angleDelta().y() or event.angleDelta().x():
-            self.set_camera(self._camera.zoomed(1.2 ** (turn / 120.0), at.x(), at.y()))
+            self.set_camera(self.camera.zoomed(1.2 ** (turn / 120.0), at.x(), at.y()))
         event.accept()
 
     def viewportEvent(self, event: QEvent) -> bool:
@@ -590,7 +421,7 @@ class GraphCanvas(QAbstractScrollArea):
         if isinstance(event, QNativeGestureEvent):
             if event.gestureType() == Qt.NativeGestureType.ZoomNativeGesture:
                 at = event.position()
-                self.set_camera(self._camera.zoomed(1.0 + event.value(), at.x(), at.y()))
+                self.set_camera(self.camera.zoomed(1.0 + event.value(), at.x(), at.y()))
                 return True
         elif event.type() == QEvent.Type.Leave and self._hover.part is not Part.NOTHING:
             self._hover = Hit(Part.NOTHING)
@@ -598,12 +429,10 @@ class GraphCanvas(QAbstractScrollArea):
         return super().viewportEvent(event)
 
     def _tip(self, at: QPointF) -> str:
-        if self._scene is None:
-            return ""
-        return tips.tip(self._scene, self.hit_at(at), self.document.cost)
+        return tips.tip(self.scene, self.hit_at(at), self.document.cost) if self.has_scene else ""
 
     def _minimap_shown(self) -> bool:
-        size = self.viewport().size()
+        size = self.stage.size
         return len(self.scene.boxes) > 1 and size.width() > 420 and size.height() > 260
 
     # -- keys ----------------------------------------------------------------------------------------
@@ -676,13 +505,13 @@ class GraphCanvas(QAbstractScrollArea):
     # -- walking -------------------------------------------------------------------------------------
     def walk(self, way: Way) -> None:
         """Select the next operator that way; the most central one where none is selected."""
-        if self._scene is None or not len(self._scene.boxes):
+        if not self.has_scene or not len(self.scene.boxes):
             return
-        selection, size = self.document.selection, self.viewport().size()
+        selection, size = self.document.selection, self.stage.size
         if selection:
-            found = step(self._scene, selection[-1] if way is Way.CONSUMER else selection[0], way)
+            found = step(self.scene, selection[-1] if way is Way.CONSUMER else selection[0], way)
         else:
-            found = nearest(self._scene, *self._camera.to_world(size.width() / 2, size.height() / 2))
+            found = nearest(self.scene, *self.camera.to_world(size.width() / 2, size.height() / 2))
         if found is not None:
             self._go_to((found,))
 
@@ -711,10 +540,10 @@ class GraphCanvas(QAbstractScrollArea):
         self._step_group(-1)
 
     def _step_group(self, by: int) -> None:
-        if self._scene is None or not self._scene.plan.groups:
+        if not self.has_scene or not self.scene.plan.groups:
             return
-        groups, selection = self._scene.plan.groups, self.document.selection
-        now = int(self._scene.group_of[selection[0]]) if selection else (-1 if by > 0 else 0)
+        groups, selection = self.scene.plan.groups, self.document.selection
+        now = int(self.scene.group_of[selection[0]]) if selection else (-1 if by > 0 else 0)
         self._go_to(groups[(now + by) % len(groups)].operators)
 
     def _go_to(self, operators: tuple[int, ...]) -> None:
@@ -747,9 +576,9 @@ class GraphCanvas(QAbstractScrollArea):
     def explain(self, refusal: PlanError) -> None:
         """Show why an edit was refused where it happens, until the next press, Escape or edit."""
         operators: tuple[int, ...] = getattr(refusal, "operators", ()) or self.document.selection[-1:]
-        if self._scene is None or not operators:
+        if not self.has_scene or not operators:
             return
-        left, _, right, bottom = self._scene.boxes[operators[-1]].tolist()
+        left, _, right, bottom = self.scene.boxes[operators[-1]].tolist()
         self._standing = explained(refusal, Feedback(pointer=((left + right) / 2, bottom)))
         self.viewport().update()
 
@@ -761,12 +590,12 @@ class GraphCanvas(QAbstractScrollArea):
     def _place_bar(self) -> None:
         selection = self.document.selection
         busy = self._gesture is not None and self._gesture.moved
-        if self._scene is None or len(selection) < 2 or busy:
+        if not self.has_scene or len(selection) < 2 or busy:
             self.bar.hide()
             return
-        left, top, right, bottom = self._around(selection)
+        left, top, right, bottom = self.stage.around(selection)
         seen = QRectF(
-            QPointF(*self._camera.to_screen(left, top)), QPointF(*self._camera.to_screen(right, bottom))
+            QPointF(*self.camera.to_screen(left, top)), QPointF(*self.camera.to_screen(right, bottom))
         )
         if not seen.intersects(QRectF(self.viewport().rect())):
             self.bar.hide()
@@ -775,67 +604,38 @@ class GraphCanvas(QAbstractScrollArea):
         self.bar.place(seen)
         self.bar.show()
 
-    def _around(self, operators: Iterable[int]) -> Rect:
-        boxes = self.scene.boxes[list(operators)]
-        low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
-        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
-
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
         """See the whole graph."""
-        if self._scene is not None:
-            size = self.viewport().size()
-            self.set_camera(Camera.fitting(self.scene.layout.bounds, size.width(), size.height()))
+        self.stage.settle()
+        self.stage.fit()
 
     def zoom_in(self) -> None:
         """Larger, about the middle."""
-        self._zoom(1.25)
+        self.stage.settle()
+        self.stage.zoom(1.25)
 
     def zoom_out(self) -> None:
         """Smaller, about the middle."""
-        self._zoom(0.8)
-
-    def _zoom(self, factor: float) -> None:
-        size = self.viewport().size()
-        self.set_camera(self._camera.zoomed(factor, size.width() / 2, size.height() / 2))
+        self.stage.settle()
+        self.stage.zoom(0.8)
 
     def reveal(self, operators: Iterable[int]) -> None:
         """Move the picture just so far that these operators are seen, readable."""
-        chosen = list(operators)
-        if self._scene is None or not chosen:
-            return
-        size, camera = self.viewport().size(), self._camera
-        if camera.zoom < READ:
-            x, y = camera.to_screen(*self._middle(chosen[0]))
-            camera = camera.zoomed(0.8 / camera.zoom, x, y)
-        self.set_camera(camera.showing(self._around(chosen), size.width(), size.height()))
+        self.stage.settle()
+        self.stage.reveal(operators)
 
     def reveal_selection(self) -> None:
         """Bring the selected operators into view, as large as they fit."""
-        if self._scene is not None and self.document.selection:
-            size = self.viewport().size()
-            rect = self._around(self.document.selection)
-            self.set_camera(Camera.fitting(rect, size.width(), size.height()))
-
-    def _first_look(self) -> None:
-        """The whole graph where it can be made out, else its beginning, readable."""
-        size, bounds = self.viewport().size(), self.scene.layout.bounds
-        camera = Camera.fitting(bounds, size.width(), size.height())
-        if camera.zoom < READABLE_FIT and len(self.scene.boxes):
-            boxes = self.scene.boxes
-            first = boxes[boxes[:, 1] <= boxes[:, 1].min() + 1.0]
-            middle = float((first[:, 0] + first[:, 2]).mean() / 2)
-            zoom = 0.7
-            camera = Camera(middle - size.width() / zoom / 2, bounds[1] - 40.0 / zoom, zoom)
-        self.set_camera(camera)
+        if self.has_scene and self.document.selection:
+            self.stage.settle()
+            self.stage.fit(self.stage.around(self.document.selection))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Keep the middle in the middle."""
         old, new = event.oldSize(), event.size()
-        if old.isValid() and self._scene is not None:
-            self.set_camera(
-                self._camera.panned((new.width() - old.width()) / 2, (new.height() - old.height()) / 2)
-            )
+        if old.isValid():
+            self.stage.resized(new.width() - old.width(), new.height() - old.height())
         self._place_bar()
         super().resizeEvent(event)
 

@@ -1,0 +1,327 @@
+"""What is on the canvas and which part of it is seen: scene, its painter, the kept picture, the camera.
+
+Knows the document's graph, plan and result, and asks the worker for layouts. Must not know gestures, keys or
+the pointer. Positions never change while they are held; a layout that comes meanwhile waits.
+
+A graph is shown as a quick picture of ranks if its layout takes longer than a blink (kernels that still
+compile). Until the user moves the picture or edits, every layout and every size is seen from its best side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PySide6.QtCore import QObject, QSizeF, QTimer, Signal, Slot
+from PySide6.QtGui import QPixmap
+from PySide6.QtWidgets import QWidget
+
+from model.plan.plan import Plan
+
+from ..runner import Lane
+from .backing import Backing
+from .camera import Camera
+from .layout import Layout, LayoutRequest, Member, lay_out, provisional
+from .minimap import Minimap
+from .painter import READ, ScenePainter
+from .scene import Rect, Scene
+from .transition import Transition
+
+if TYPE_CHECKING:
+    from ..document import Document
+
+ANIMATED_IN_VIEW, ANIMATED_IN_ALL = 600, 3000  # more operators than these are not moved one by one
+QUICK_PICTURE_MS = 150  # a layout that is there sooner needs no stand-in
+READABLE_FIT = 0.34  # below this a graph opens at its beginning instead of as a whole
+OPENING_ZOOM, REVEALED_ZOOM = 0.7, 0.8
+
+
+class Stage(QObject):
+    """See the module's docstring. ``animated`` False: layouts take effect at once."""
+
+    changed = Signal()
+    """Emitted when the picture must be shown anew."""
+    moved = Signal()
+    """Emitted when boxes lie elsewhere, or another part is seen."""
+    layout_shown = Signal()
+    """Emitted when a computed layout came on screen."""
+
+    def __init__(self, document: Document, viewport: QWidget) -> None:
+        super().__init__(viewport)
+        self._document = document
+        self._viewport = viewport
+        self.animated = True
+        self.scene: Scene | None = None
+        self.pictures: ScenePainter | None = None
+        self.minimap: Minimap | None = None
+        self.camera = Camera()
+        self._backing = Backing()
+        self._members: dict[tuple[int, ...], Member] = {}
+        self._asked: Plan | None = None
+        self._held = False
+        self._waiting: Layout | None = None
+        self._settled = False  # the user chose what is seen
+        self._transition: Transition | None = None
+        self._quick = QTimer(self)
+        self._quick.setSingleShot(True)
+        self._quick.setInterval(QUICK_PICTURE_MS)
+        self._quick.timeout.connect(self._show_provisional)
+
+    # -- the document changed ------------------------------------------------------------------------
+    def take_graph(self) -> None:
+        """Another graph, or none."""
+        self.finish_transition()
+        self.scene = self.pictures = self.minimap = self._waiting = self._asked = None
+        self._members = {}
+        self._held = self._settled = False
+        self._backing.forget()
+        self._quick.stop()
+        if self._document.graph is not None:
+            self._quick.start()
+        self.changed.emit()
+
+    def take_plan(self) -> None:
+        """Another plan is shown: hulls and chips follow at once, positions with the next layout."""
+        plan = self._document.shown_plan
+        if self.scene is not None and self.pictures is not None and plan is not None:
+            touched = self.scene.set_plan(plan)
+            self.pictures.plan_changed()
+            if touched is not None:
+                self._backing.damage(touched, self.camera)
+            self.changed.emit()
+        if not self._document.previewing:
+            self._ask_layout()
+
+    def take_result(self) -> None:
+        """Another result is shown, or none."""
+        if self.scene is not None and self.minimap is not None:
+            self.scene.set_result(self._document.cost)
+            self.minimap.forget()
+            self._backing.forget()
+            self.changed.emit()
+
+    # -- layouts -------------------------------------------------------------------------------------
+    def _ask_layout(self) -> None:
+        graph, plan = self._document.graph, self._document.plan
+        if graph is None or plan is None:
+            return
+        scene = self.scene
+        shown = None if scene is None or scene.layout.provisional else scene.layout.plan
+        expected = self._asked or shown
+        if expected is not None and np.array_equal(expected.membership, plan.membership):
+            return
+        self._asked = plan
+        request = LayoutRequest(graph, plan, self._members)
+        title = f"Laying out {len(graph.operators):,} operators"
+        self._document.ask(Lane.LAYOUT, title, lambda: lay_out(request), self._take_layout)
+
+    def _take_layout(self, layout: Layout) -> None:
+        if layout.graph is not self._document.graph:
+            return
+        if layout.plan is self._asked:
+            self._asked = None
+        if self._held:
+            self._waiting = layout
+        else:
+            self._show(layout)
+
+    def hold(self) -> None:
+        """Positions and colours stay until `release`."""
+        self._held = True
+        if self.scene is not None:
+            self.scene.traffic.frozen = True
+
+    def release(self) -> None:
+        """Positions and colours follow the document again."""
+        if not self._held:
+            return
+        self._held = False
+        if self.scene is not None:
+            self.scene.traffic.frozen = False
+            self.take_result()
+        layout, self._waiting = self._waiting, None
+        plan = self._document.plan
+        if layout is not None and plan is not None:
+            if np.array_equal(layout.plan.membership, plan.membership):
+                self._show(layout)
+            else:
+                self._ask_layout()
+
+    @Slot()
+    def _show_provisional(self) -> None:
+        graph, plan = self._document.graph, self._document.plan
+        if self.scene is None and graph is not None and plan is not None:
+            self._show(provisional(graph, plan))
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether what is shown, if anything, is not the computed layout, for longer than a blink."""
+        if self.scene is None:
+            return self._document.graph is not None and not self._quick.isActive()
+        return self.scene.layout.provisional
+
+    def _show(self, layout: Layout) -> None:
+        self.finish_transition()
+        self._quick.stop()
+        scene = self.scene
+        if scene is None:
+            scene = self.scene = Scene(layout)
+            self.pictures, self.minimap = ScenePainter(scene), Minimap(scene)
+            scene.set_plan(self._document.shown_plan or layout.plan)
+            scene.set_result(self._document.cost)
+            self._repositioned(None)
+        elif self._settled and self._can_animate(layout):
+            self._animate_to(layout)
+        else:
+            anchor = self._anchor() if self._settled else None
+            scene.set_layout(layout)
+            self._repositioned(anchor)
+        if not self._settled:
+            self.first_look()
+        if not layout.provisional:
+            self.layout_shown.emit()
+
+    def _repositioned(self, anchor: tuple[int, float, float] | None) -> None:
+        """Boxes lie elsewhere: keep the anchor where it is seen, draw everything anew."""
+        assert self.pictures is not None and self.minimap is not None
+        self.pictures.moved()
+        self.minimap.forget()
+        self._backing.forget()
+        if anchor is not None:
+            operator, x, y = anchor
+            now = self.camera.to_screen(*self.middle(operator))
+            self.set_camera(self.camera.panned(x - now[0], y - now[1]))
+        self.moved.emit()
+        self.changed.emit()
+
+    def _anchor(self) -> tuple[int, float, float] | None:
+        """An operator that shall not move on screen: a selected one in view, else the most central one."""
+        scene = self.scene
+        if scene is None or not len(scene.boxes):
+            return None
+        seen = self.seen
+        visible = scene.operators_in(seen)
+        chosen = np.intersect1d(np.array(self._document.selection[:500], dtype=np.int64), visible)
+        if len(chosen):
+            operator = int(chosen[0])
+        else:
+            pool = visible if len(visible) else np.arange(len(scene.boxes))
+            middle = np.array([(seen[0] + seen[2]) / 2, (seen[1] + seen[3]) / 2])
+            away = (scene.boxes[pool, :2] + scene.boxes[pool, 2:]) / 2 - middle
+            operator = int(pool[int(np.argmin(np.abs(away).sum(axis=1)))])
+        return operator, *self.camera.to_screen(*self.middle(operator))
+
+    def _can_animate(self, layout: Layout) -> bool:
+        scene = self.scene
+        if scene is None or not self.animated or not self._viewport.isVisible():
+            return False
+        if scene.layout.provisional or layout.provisional or len(scene.boxes) > ANIMATED_IN_ALL:
+            return False
+        return len(scene.operators_in(self.seen)) <= ANIMATED_IN_VIEW
+
+    def _animate_to(self, layout: Layout) -> None:
+        scene, anchor = self.scene, self._anchor()
+        assert scene is not None
+        hulls = {g.operators: tuple(scene.hull_rects[i]) for i, g in enumerate(scene.plan.groups)}
+
+        def show(way: Layout) -> None:
+            scene.set_layout(way)
+            self._repositioned(anchor)
+
+        self._transition = Transition(scene.layout, layout, hulls, show, self)
+        self._transition.start()
+
+    def finish_transition(self) -> None:
+        """Everything is where it belongs, now."""
+        transition, self._transition = self._transition, None
+        if transition is not None:
+            transition.finish()
+
+    # -- what is seen --------------------------------------------------------------------------------
+    def picture(self) -> QPixmap | None:
+        """The viewport's picture as it is now; None where there is nothing to show."""
+        if self.pictures is None:
+            return None
+        viewport = self._viewport
+        return self._backing.picture(
+            self.pictures, self.camera, viewport.size(), viewport.devicePixelRatioF()
+        )
+
+    @property
+    def size(self) -> QSizeF:
+        """The viewport's, in logical pixels."""
+        return QSizeF(self._viewport.size())
+
+    @property
+    def seen(self) -> Rect:
+        """The part of the world in view."""
+        return self.camera.seen(self.size.width(), self.size.height())
+
+    def middle(self, operator: int) -> tuple[float, float]:
+        """The middle of an operator's box."""
+        assert self.scene is not None
+        left, top, right, bottom = self.scene.boxes[operator].tolist()
+        return (left + right) / 2, (top + bottom) / 2
+
+    def around(self, operators: Iterable[int]) -> Rect:
+        """The rectangle around the boxes of some operators, at least one."""
+        assert self.scene is not None
+        boxes = self.scene.boxes[list(operators)]
+        low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+    def settle(self) -> None:
+        """From now on the user decides what is seen."""
+        self._settled = True
+
+    def set_camera(self, camera: Camera) -> None:
+        """See another part, or larger, or smaller."""
+        camera = camera.snapped(self._viewport.devicePixelRatioF())
+        if camera != self.camera:
+            self.camera = camera
+            self.moved.emit()
+            self.changed.emit()
+
+    def resized(self, dx: float, dy: float) -> None:
+        """The viewport grew by so much: keep the middle in the middle, or the best side in view."""
+        if self.scene is None:
+            return
+        if self._settled:
+            self.set_camera(self.camera.panned(dx / 2, dy / 2))
+        else:
+            self.first_look()
+
+    def fit(self, rect: Rect | None = None) -> None:
+        """See all of `rect`, or of the graph."""
+        if self.scene is not None:
+            whole = rect or self.scene.layout.bounds
+            self.set_camera(Camera.fitting(whole, self.size.width(), self.size.height()))
+
+    def zoom(self, factor: float) -> None:
+        """Larger or smaller about the middle."""
+        self.set_camera(self.camera.zoomed(factor, self.size.width() / 2, self.size.height() / 2))
+
+    def reveal(self, operators: Iterable[int]) -> None:
+        """Move the picture just so far that these operators are seen, readable."""
+        chosen = list(operators)
+        if self.scene is None or not chosen:
+            return
+        camera = self.camera
+        if camera.zoom < READ:
+            camera = camera.zoomed(REVEALED_ZOOM / camera.zoom, *camera.to_screen(*self.middle(chosen[0])))
+        self.set_camera(camera.showing(self.around(chosen), self.size.width(), self.size.height()))
+
+    def first_look(self) -> None:
+        """The whole graph where it can be made out, else its beginning, readable."""
+        scene, size = self.scene, self.size
+        if scene is None:
+            return
+        bounds = scene.layout.bounds
+        camera = Camera.fitting(bounds, size.width(), size.height())
+        if camera.zoom < READABLE_FIT and len(scene.boxes):
+            first = scene.boxes[scene.boxes[:, 1] <= scene.boxes[:, 1].min() + 1.0]
+            middle = float((first[:, 0] + first[:, 2]).mean() / 2)
+            zoom = OPENING_ZOOM
+            camera = Camera(middle - size.width() / zoom / 2, bounds[1] - 40.0 / zoom, zoom)
+        self.set_camera(camera)
