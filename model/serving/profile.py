@@ -76,7 +76,7 @@ def profile_of(result: CostResult) -> ServiceProfile:
                 f"needs {demand.demand_bytes:,} bytes in {memory}, {demand.capacity_bytes:,} available, "
                 "so the plan cannot be served",
                 where=f"group {index}",
-                lever=" Or: ".join(demand.levers),
+                lever=", or ".join(demand.levers),
             )
     machine = result.request.accelerator
     bandwidth = machine.dram.bandwidth_bytes_per_s
