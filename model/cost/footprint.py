@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .sweep import (
-    ACC_DEPTH1,
     ACC_FIXED,
     ACC_OPERATOR,
     ACC_SHAPE,
@@ -175,13 +174,13 @@ def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stag
     return peak
 
 
-@kernel("int64(int64[:,::1], int64[:,::1], int64, int64)")
-def read_shape(acc, ops, operator, tensor):
-    """The axes (by number) with which `operator` reads `tensor` first; -1 where it does not."""
+@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64, int64)")
+def reads_as(acc, ops, operator, tensor, shape):
+    """Whether `operator` reads `tensor` with the axes numbered `shape`."""
     for a in range(ops[operator, OP_FIRST], ops[operator, OP_WRITES]):
-        if acc[a, ACC_TENSOR] == tensor:
-            return acc[a, ACC_SHAPE]
-    return -1
+        if acc[a, ACC_TENSOR] == tensor and acc[a, ACC_SHAPE] == shape:
+            return True
+    return False
 
 
 @kernel("int64(int64[:,::1], int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])")
@@ -204,14 +203,14 @@ def shared_loops(acc, tensor, producer, path, lengths, rows, work):
     return shared
 
 
-@kernel("boolean(int64[:,::1], int64[:,::1], int64)")
-def repeats_earlier(ops, acc, a):
+@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64[:,::1])")
+def repeats_earlier(ops, acc, a, work):
     """Whether an earlier read of the same operator is the same stream at the registers."""
     for b in range(ops[acc[a, ACC_OPERATOR], OP_FIRST], a):
         if (
             acc[b, ACC_TENSOR] == acc[a, ACC_TENSOR]
             and acc[b, ACC_SHAPE] == acc[a, ACC_SHAPE]
-            and acc[b, ACC_DEPTH1] == acc[a, ACC_DEPTH1]
+            and work[W_DEPTH1, b] == work[W_DEPTH1, a]
         ):
             return True
     return False
@@ -239,7 +238,7 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
         if acc[a, ACC_WRITE] == 0:
             if here or fragments == 0:
                 continue
-            if repeats_earlier(ops, acc, a):
+            if repeats_earlier(ops, acc, a, work):
                 continue
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and unfinished(ops, acc, a, rows[o], work[W_LENGTH, o], loops):
@@ -255,7 +254,7 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
                     continue
                 if ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS or acc[b, ACC_FIXED] >= 0:
                     continue
-                if acc[b, ACC_SHAPE] == read_shape(acc, ops, last, t):
+                if reads_as(acc, ops, last, t, acc[b, ACC_SHAPE]):
                     mine = ten[acc[b, ACC_TENSOR], TEN_BITS]
                     if unfinished(ops, acc, b, rows[last], work[W_LENGTH, last], loops):
                         mine = ten[acc[b, ACC_TENSOR], TEN_PARTIAL]

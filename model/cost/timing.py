@@ -42,11 +42,11 @@ from .sweep import (
     TEN_EXPORTED,
     TEN_HOME,
     TEN_PARTIAL,
-    WRITES,
     W_EFFECTIVE0,
     W_LEADER,
     W_SKIP,
     W_TREE,
+    WRITES,
     iterations,
     window_elements,
 )

@@ -190,7 +190,7 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
         return
     if not crosses or (level == 0 and work[W_LEADER, a] != a):
         return
-    if level == 1 and repeats_earlier(ops, acc, a):
+    if level == 1 and repeats_earlier(ops, acc, a, work):
         return
     if acc[a, ACC_FIXED] >= 0:
         counts[a, READS] = acc[a, ACC_FIXED]
