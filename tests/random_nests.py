@@ -89,6 +89,8 @@ class Builder:
             )
             if fixed < 0:
                 self.read_intermediate(draft, number, producer, tensor, axes)
+                if random.random() < 0.08:  # twice, in two ways: x times its own transpose
+                    self.read_intermediate(draft, number, producer, tensor, axes)
             else:
                 self.not_shared[producer, number] = set(self.drafts[producer].dims)
                 draft.reads.append((tensor, (), fixed))
@@ -139,7 +141,7 @@ class Builder:
                 axes.append(SimpleAxis(self.own(draft, self.dim(extent)), 1, 0, extent))
             else:
                 axes.append(self.window(draft, extent))
-        self.not_shared[producer, number] = whole
+        self.not_shared.setdefault((producer, number), set()).update(whole)
         draft.reads.append((tensor, tuple(axes), -1))
 
     def window(self, draft: Draft, extent: int) -> WindowAxis:
