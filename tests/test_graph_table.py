@@ -354,3 +354,74 @@ def test_a_row_refuses_a_call_without_operands_readably(op_type: str) -> None:
 def test_what_is_not_in_the_table_says_so(op_type: str, domain: str, words: str) -> None:
     with pytest.raises(Unmodelled, match=words):
         loops_of(Call(op_type, (), (), {}), domain)
+
+
+def by_hand(op_type: str, *shapes: tuple[int, ...] | None, out: tuple[int, ...], **attributes: Any) -> Loops:
+    """A nest from shapes alone, for what onnx's evaluator cannot compute on floats."""
+    inputs = tuple(None if s is None else Operand(f"x{i}", s) for i, s in enumerate(shapes))
+    return loops_of(Call(op_type, inputs, (Operand("y", out),), attributes))
+
+
+def test_integer_products_carry_their_zero_points() -> None:
+    loops = by_hand("MatMulInteger", (3, 4), (4, 5), (), (5,), out=(3, 5))
+    assert words(loops) == "m=3 n=5 [k=4]"
+    assert [(m.position, [a.terms for a in m.axes]) for m in loops.inputs[2:]] == [(2, []), (3, [((1, 1),)])]
+
+
+def test_quantised_product_and_convolution_find_their_second_operand() -> None:
+    """A, its scale and zero point, B, its scale and zero point, the result's."""
+    product = by_hand("QLinearMatMul", (3, 4), (), (), (4, 5), (5,), (5,), (), (), out=(3, 5))
+    assert words(product) == "m=3 n=5 [k=4]"
+    assert [m.position for m in product.inputs] == [0, 3, 1, 2, 4, 5, 6, 7]
+    conv = by_hand(
+        "QLinearConv", (1, 3, 5, 5), (), (), (8, 3, 3, 3), (8,), (8,), (), (), (8,), out=(1, 8, 3, 3)
+    )
+    assert words(conv) == "n=1 k=8 p=3 q=3 [c=3] [r=3] [s=3]"
+    k = 1
+    assert [(m.position, [a.terms for a in m.axes]) for m in conv.inputs if m.position in (4, 8)] == [
+        (8, [((k, 1),)]), (4, [((k, 1),)]),
+    ]  # fmt: skip
+
+
+def test_scales_run_along_their_axis() -> None:
+    loops = by_hand("QuantizeLinear", (2, 6, 4), (6,), (6,), out=(2, 6, 4), axis=1)
+    assert [[a.terms for a in m.axes] for m in loops.inputs[1:]] == [[((1, 1),)], [((1, 1),)]]
+    assert loops.kind is OpKind.POINTWISE
+
+
+def test_batch_normalization_in_training_reduces_all_but_the_channels() -> None:
+    operands = (Operand("x", (8, 3, 4)), *(Operand(n, (3,)) for n in "sbmv"))
+    outputs = (Operand("y", (8, 3, 4)), Operand("mean", (3,)), Operand("var", (3,)))
+    loops = loops_of(Call("BatchNormalization", operands, outputs, {"training_mode": 1}))
+    assert words(loops) == "[i0=8] i1=3 [i2=4]"
+    assert loops.kind is OpKind.REDUCTION
+    assert [a.terms for a in loops.outputs[1].axes] == [((1, 1),)]
+
+
+def test_data_dependent_copies_read_what_is_expected() -> None:
+    """GatherND: 12 tuples into 5 x 6 slices of 7: 30 (1 - (29/30)^12) = 10.03 of them. The rest by size."""
+    gathered = by_hand("GatherND", (5, 6, 7), (12, 2), out=(12, 7))
+    assert gathered.inputs[0].addressed == 10 * 7
+    elements = by_hand("GatherElements", (4, 100), (4, 10), out=(4, 10), axis=1)
+    assert elements.inputs[0].addressed == 4 * 10  # 100 (1 - 0.99^10) = 9.56 of each row
+    scattered = by_hand("ScatterND", (9, 4), (3, 1), (3, 4), out=(9, 4))
+    assert [m.addressed for m in scattered.inputs] == [None, 3, 12]
+
+
+def test_convolution_transposed_with_overlap_keeps_its_output_whole() -> None:
+    loops = by_hand("ConvTranspose", (1, 3, 4, 4), (3, 2, 3, 3), out=(1, 2, 9, 9), strides=(2, 2))
+    assert loops.outputs[0].whole and loops.outputs[0].addressed == 2 * 81
+    assert math.prod(d.extent for d in loops.dims) == 3 * 2 * 16 * 9  # taps per input pixel
+
+
+def test_operands_that_do_not_fit_are_refused() -> None:
+    for call in (
+        Call("MatMul", (Operand("a", (3, 4)), Operand("b", (5, 6))), (Operand("y", (3, 6)),), {}),
+        Call("Add", (Operand("a", (3, 4)), Operand("b", (2, 4))), (Operand("y", (3, 4)),), {}),
+        Call("Transpose", (Operand("a", (3, 4)),), (Operand("y", (4, 3)),), {"perm": (0, 0)}),
+        Call("Relu", (Operand("a", (3, 4)),), (Operand("y", (4,)),), {}),
+        Call("Gather", (Operand("a", (3, 4)), Operand("i", (2,))), (Operand("y", (2,)),), {}),
+        Call("Reshape", (Operand("a", (3, 4)),), (Operand("y", (5,)),), {}),
+    ):
+        with pytest.raises(Unmodelled):
+            loops_of(call)

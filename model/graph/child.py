@@ -190,14 +190,28 @@ def main() -> int:
     from .onnx_file import read_model
 
     try:
-        answer = read_model(content, request["bindings"])
+        text = json.dumps(read_model(content, request["bindings"]), separators=(",", ":"))
     except TilewrightError as error:
         kind = {"UsageError": "usage", "UnknownShapeError": "shape"}.get(type(error).__name__, "file")
-        answer = {"error": {"kind": kind, "what": error.what, "where": error.where, "lever": error.lever}}
-    text = json.dumps(answer, separators=(",", ":")).encode()
+        text = _error(kind, error.what, error.where, error.lever)
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        OverflowError,
+        ArithmeticError,
+        RuntimeError,
+    ) as error:
+        what = f"it cannot be understood ({type(error).__name__}: {str(error)[:200]})"
+        text = _error("file", what, "", "Check it with onnx.checker.")
     with os.fdopen(answer_to, "wb") as out:
-        out.write(text)
+        out.write(text.encode())
     return 0
+
+
+def _error(kind: str, what: str, where: str, lever: str) -> str:
+    return json.dumps({"error": {"kind": kind, "what": what, "where": where, "lever": lever}})
 
 
 if __name__ == "__main__":

@@ -35,10 +35,15 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
 
     Raises
     ------
-    FileError : not a protobuf, cut off, nested too deep, or empty.
+    FileError : not a protobuf, cut off, nested too deep, empty, or with names that are no text.
     UsageError : `given` binds a symbol that the file does not have.
     """
     model = _parse(content)
+    _check_text(model)
+    return _read(model, given)
+
+
+def _read(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
     warnings: Warnings = []
     constants, nodes = _take_constants(model.graph, expand(model, warnings), warnings)
     inputs = [value for value in model.graph.input if value.name not in constants]
@@ -127,6 +132,29 @@ def _parse(content: bytes) -> ModelProto:
     if not graph.node and not graph.output and not graph.initializer:
         raise FileError("the model is empty: no operators, no outputs", lever="Export the model again.")
     return model
+
+
+def _check_text(model: ModelProto) -> None:
+    """Refuse names that are no UTF-8: protobuf hands them on as bytes.
+
+    Nested graphs are not looked at; a bad name there makes the child's last resort speak.
+    """
+    graph = model.graph
+    names = [
+        value.name
+        for part in (graph.input, graph.output, graph.initializer, graph.value_info)
+        for value in part
+    ]
+    for node in (*graph.node, *(node for function in model.functions for node in function.node)):
+        names += (node.name, node.op_type, node.domain, *node.input, *node.output)
+        names += (attribute.name for attribute in node.attribute)
+    for value in graph.input:
+        names += (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    bad = next((n for n in names if not isinstance(n, str)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if bad is not None:
+        raise FileError(
+            f"a name in it is no text: {bad!r}", lever="The file is damaged; export or download it again."
+        )
 
 
 # ---------------------------------------------------------------- constants
@@ -310,8 +338,7 @@ def _numbers(
     if declared is None:
         return None
     shape = [extent if isinstance(extent, int) else symbolic.evaluate(extent, values) for extent in declared]
-    wrong = [extent for extent in shape if extent is None or extent < 0]
-    if wrong:
+    if not all(extent is not None and 0 <= extent < 2**63 for extent in shape):
         text = "x".join(map(str, declared))
         warnings.append((where, f"its shape {text} is not possible", "What depends on it has no shape."))
         return None

@@ -126,7 +126,11 @@ def _expected_end(content: bytes) -> int | None:
 def _nesting(content: bytes) -> int:
     """The largest number of graphs inside each other, by walking the wire format with an explicit stack."""
     deepest = 0
-    stack = [(start, start + length, 1) for f, start, length in _fields(content, 0, len(content)) if f == 7]
+    stack = [
+        (start, start + length, 1)
+        for f, start, length in _fields(content, 0, len(content))
+        if f == _MODEL_GRAPH
+    ]
     while stack:
         start, end, depth = stack.pop()
         deepest = max(deepest, depth)
@@ -149,7 +153,7 @@ def _fields(content: bytes, start: int, end: int) -> Iterator[tuple[int, int, in
 
     A length may reach beyond `end`: that is the last field of a message that was cut off.
     """
-    at = start
+    at, end = start, min(end, len(content))
     while at < end:
         key, at = _varint(content, at, end)
         if key < 0 or not 0 < key >> 3 < 1 << 29:

@@ -45,7 +45,7 @@ from .movement import (
     tile,
     transpose,
 )
-from .row import Call, Loops, Row, Unmodelled
+from .row import Call, Loops, Map, Operand, Row, Unmodelled
 from .windows import lrn, pool, resize
 
 
@@ -178,6 +178,20 @@ def loops_of(call: Call, domain: str = "") -> Loops:
         title = f"{domain}::{call.op_type}" if domain else call.op_type
         raise Unmodelled(known or f"{title} is not in the operator-type table")
     try:
-        return row(call)
+        loops = row(call)
     except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unmodelled(f"its shapes or attributes do not fit ({error})") from error
+    for maps, operands in ((loops.inputs, call.inputs), (loops.outputs, call.outputs)):
+        if not all(_fits(m, operands[m.position], len(loops.dims)) for m in maps):
+            raise Unmodelled("the ranks of its operands do not fit")
+    return loops
+
+
+def _fits(m: Map, operand: Operand | None, dims: int) -> bool:
+    """Whether an index map has one axis per axis of its operand and names only dims that there are.
+
+    A row may trust that its operands fit each other, as onnx demands; broken files end here.
+    """
+    if operand is None or m.whole:
+        return operand is not None
+    return len(m.axes) == len(operand.shape) and all(d < dims for axis in m.axes for d, _ in axis.terms)
