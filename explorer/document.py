@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("tilewright")
 
 UNFUSED = "unfused"
+NO_KERNELS = "No kernels"
 NEEDS_KERNELS = (Lane.LAYOUT, Lane.PLAN, Lane.COST, Lane.SERVING, Lane.BASELINE, Lane.GRADIENT, Lane.MAP)
 
 
@@ -114,7 +115,7 @@ class Document(QObject):
     said = Signal(str, str)
     """Emitted with a sentence for the user and its level: note, warning, error."""
     failed = Signal(str, str)
-    """Emitted when a result could not be computed: "cost" or "serving", and the sentence."""
+    """Emitted when something could not be had: "cost", "serving" or "open" (a file), and the sentence."""
     busy_changed = Signal(str)
     """Emitted with what runs in the background; empty when nothing does."""
     ready_changed = Signal()
@@ -278,6 +279,8 @@ class Document(QObject):
 
     @Slot(bool, str)
     def _kernels_filled(self, filled: bool, reason: str) -> None:
+        self._preparing = "Loading kernels"
+        self.ready_changed.emit()
         if not filled:
             self.said.emit(f"{reason} They are compiled inside the window now; it may stutter.", "warning")
         self.runner.submit(
@@ -297,7 +300,7 @@ class Document(QObject):
 
     def _kernels_failed(self, fault: BaseException) -> None:
         log.error("kernels did not load\n%s", trace_of(fault))
-        self._preparing = "No kernels"
+        self._preparing = NO_KERNELS
         self.ready_changed.emit()
         self.said.emit(
             f"Kernels could not be loaded ({type(fault).__name__}: {fault}). Nothing can be computed; "
@@ -319,7 +322,11 @@ class Document(QObject):
                 lambda plan: self._plan_read(plan, graph, name),
             )
         else:
-            self._background(title, lambda: self.engine.load_graph(source, values), self.set_graph)
+            self._background(
+                title,
+                lambda: self.engine.load_graph(source, values, self.runner.is_unwanted),
+                self.set_graph,
+            )
 
     def _plan_read(self, plan: Plan, graph: OperatorGraph | None, name: str) -> None:
         if graph is not self._graph:
@@ -345,7 +352,9 @@ class Document(QObject):
         )
 
     def _background(self, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.runner.submit(Job(Lane.FILE, title, work, done))
+        self.runner.submit(
+            Job(Lane.FILE, title, work, done, lambda fault: self._result_failed("open", fault, True))
+        )
 
     # -- setting values ----------------------------------------------------------------------------
     def set_graph(self, graph: OperatorGraph | None, plan: Plan | None = None) -> None:

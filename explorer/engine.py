@@ -7,7 +7,7 @@ more than the window may wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,8 @@ from model.errors import FileError, UsageError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import FusionGroup, Plan
+
+from .search import Found, index
 
 if TYPE_CHECKING:
     from model.serving.result import ServingResult
@@ -74,11 +76,17 @@ class Engine:
     def __init__(self) -> None:
         self._cache: Any = None
 
-    def load_graph(self, source: str, bindings: Mapping[str, int]) -> OperatorGraph:
-        """Read an ONNX file or a sample; `FileError` and `UnknownShapeError` are the user's to see."""
+    def load_graph(
+        self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
+    ) -> OperatorGraph:
+        """Read an ONNX file or a sample; reading stops once `cancelled` says so."""
         from model.graph.load import load_graph
 
-        return load_graph(source, bindings)
+        return load_graph(source, bindings, cancelled)
+
+    def find_index(self, graph: OperatorGraph) -> tuple[Found, ...]:
+        """What `search` finds operators by."""
+        return index(graph)
 
     def load_plan(self, path: str, graph: OperatorGraph | None) -> Plan:
         """Read a saved plan for `graph`."""

@@ -6,6 +6,7 @@ name of its baseline.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ from PySide6.QtWidgets import (
 )
 
 from model.cost.result import CostResult
+from model.graph.dtypes import SHORT, is_float
+from model.graph.graph import OperatorGraph
 from model.serving.result import ServingResult
 
 from . import look, why
@@ -39,6 +42,7 @@ from .look import GRID
 from .names import group_name
 
 HEIGHT = 64
+LEFT = 272
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def metrics(
             captions[5],
             now.bottleneck or look.NO_NUMBER,
             f"gain {look.fmt_percent(now.bottleneck_gain)}" if now.bottleneck_gain > 0 else "",
-            "of 10 % relief" if now.bottleneck_gain > 0 else "",
+            "per 10 %" if now.bottleneck_gain > 0 else "",
             "warn",
             why.bottleneck(cost),
         ),
@@ -164,6 +168,15 @@ def _some(groups: list[int]) -> str:
     return f"{names} …" if len(groups) > 2 else names
 
 
+def file_precision(graph: OperatorGraph) -> str:
+    """Short name of the float type that most tensors of the file have; ``integers`` where none is a float."""
+    counts = Counter(tensor.dtype for tensor in graph.tensors if is_float(tensor.dtype))
+    if not counts:
+        return "integers"
+    most = counts.most_common(1)[0][0]
+    return SHORT.get(most, most)
+
+
 class Metric(QWidget):
     """One metric, painted: caption and value left, delta and baseline right; copy by context menu."""
 
@@ -195,12 +208,12 @@ class Metric(QWidget):
     def sizeHint(self) -> QSize:
         """Both columns with room between them."""
         left, right = self._widths()
-        return QSize(left + right + 9 * GRID, HEIGHT - 2)
+        return QSize(left + right + 10 * GRID, HEIGHT - 2)
 
     def minimumSizeHint(self) -> QSize:
         """The value and its delta are never cut."""
         left, right = self._widths()
-        return QSize(left + right + 6 * GRID, HEIGHT - 2)
+        return QSize(left + right + 7 * GRID, HEIGHT - 2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """A hairline at the left, then the four texts."""
@@ -208,7 +221,7 @@ class Metric(QWidget):
         painter = QPainter(self)
         painter.setPen(colours.line)
         painter.drawLine(0, 12, 0, self.height() - 12)
-        left, right = 14, self.width() - 10
+        left, right = 12, self.width() - 10
         flags = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignBottom
         ends = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignBottom
         painter.setFont(look.font(look.SMALL))
@@ -280,6 +293,7 @@ class Header(QFrame):
         self.precision = Choice("as the file says", "Element type that all floats are computed in")
         self.binding = QLabel()
         self.binding.setProperty("muted", True)
+        self.binding.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.metrics = [Metric() for _ in range(7)]
         self._lay_out()
         for signal in (
@@ -297,11 +311,12 @@ class Header(QFrame):
         second = QHBoxLayout()
         second.setSpacing(0)
         second.setContentsMargins(0, 0, 0, 0)
-        for widget in (self.machine, self.precision, self.workload, self.binding):
+        for widget in (self.machine, self.precision, self.workload):
             second.addWidget(widget)
-        second.addStretch(1)
+        second.addWidget(self.binding, 1)
         left = QVBoxLayout()
         left.setContentsMargins(4 * GRID, GRID, 2 * GRID, GRID)
+        left.setSizeConstraint(QVBoxLayout.SizeConstraint.SetNoConstraint)
         left.setSpacing(0)
         left.addStretch(1)
         left.addWidget(self.name)
@@ -310,7 +325,11 @@ class Header(QFrame):
         row = QHBoxLayout(self)
         row.setContentsMargins(0, 0, 2 * GRID, 0)
         row.setSpacing(0)
-        row.addLayout(left, 1)
+        row.setSizeConstraint(QHBoxLayout.SizeConstraint.SetNoConstraint)
+        self._left = QWidget()
+        self._left.setLayout(left)
+        self._left.setMinimumWidth(LEFT)
+        row.addWidget(self._left, 1)
         for metric in self.metrics:
             row.addWidget(metric)
 
@@ -336,19 +355,25 @@ class Header(QFrame):
         self.name.setToolTip(graph.path)
         self.machine.setText(f"{document.accelerator.name if document.accelerator else 'choose a machine'} ▾")
         self.workload.setText(f"{document.workload.name if document.workload else 'no workload'} ▾")
-        self.precision.setText(f"{document.precision or 'file’s precision'} ▾")
+        self.precision.setText(f"{document.precision or file_precision(graph)} ▾")
         bound = " · ".join(f"{name} {value:,}" for name, value in graph.bindings)
         count = f"{len(graph.operators):,} operators in {len(plan.groups):,} groups"
         self.binding.setText(" · ".join(part for part in (bound, count) if part))
+        self.binding.setToolTip(self.binding.text())
+        self._make_room()
+
+    def minimumSizeHint(self) -> QSize:
+        """Never what makes the window wide."""
+        return QSize(480, HEIGHT)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """In a narrow window p99 gives way first, then the bottleneck: both are in panels too."""
+        """In a narrow window p99 gives way first, then bottleneck and feasibility: panels show them too."""
         super().resizeEvent(event)
         self._make_room()
 
     def _make_room(self) -> None:
-        order = (4, 5)
-        room = self.width() - 300
+        order = (4, 5, 6, 2)
+        room = self.width() - self._left.minimumWidth()
         needed = [metric.minimumSizeHint().width() for metric in self.metrics]
         hidden: set[int] = set()
         for index in order:

@@ -265,7 +265,6 @@ def _style_sheet(look: Palette) -> str:
 
 
 _SHEET = """
-QWidget { font-size: 12px; }
 QMainWindow, QDialog { background: @ground; }
 QMainWindow::separator { background: @ground; width: 8px; height: 8px; }
 QMenuBar { background: @panel; border-bottom: 1px solid @line; }
@@ -276,7 +275,7 @@ QMenu::item { padding: 4px 24px 4px 12px; border-radius: 4px; }
 QMenu::item:selected { background: @selected; color: @text; }
 QMenu::item:disabled { color: @muted; }
 QMenu::separator { height: 1px; background: @line; margin: 4px 8px; }
-QStatusBar { background: @panel; border-top: 1px solid @line; }
+QStatusBar { background: @panel; border-top: 1px solid @line; min-height: 28px; }
 QStatusBar::item { border: none; }
 QToolTip { background: @tag; color: @tag_text; border: 1px solid @tag; padding: 4px; }
 QPushButton { background: @panel; border: 1px solid @line_strong; border-radius: 5px; padding: 4px 12px;
@@ -295,7 +294,10 @@ QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox { background: @sunken; border: 1p
     border-radius: 5px; padding: 3px 6px; min-height: 18px; selection-background-color: @accent;
     selection-color: @accent_text; }
 QLineEdit:focus, QSpinBox:focus, QDoubleSpinBox:focus, QComboBox:focus { border: 1px solid @accent; }
-QComboBox::drop-down { border: none; width: 16px; }
+QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { width: 0; border: none; }
+QAbstractSpinBox QLineEdit { border: none; padding: 0; min-height: 0; background: transparent; }
+QComboBox::drop-down { border: none; width: 18px; }
+QComboBox::down-arrow { image: none; }
 QComboBox QAbstractItemView { background: @panel; border: 1px solid @line_strong;
     selection-background-color: @selected; selection-color: @text; }
 QTableView, QListView, QTreeView { background: @panel; border: none; gridline-color: @line;
@@ -326,6 +328,19 @@ QLabel[strong="true"] { font-weight: 600; }
 QLabel[state="good"] { color: @good; }
 QLabel[state="warn"] { color: @warn; }
 QLabel[state="bad"] { color: @bad; }
+QFrame[cardbody="true"] { background: @panel; border: 1px solid @line; border-top: none;
+    border-bottom-left-radius: 6px; border-bottom-right-radius: 6px; }
+QFrame[stepper="true"] { background: @sunken; border: 1px solid @line; border-radius: 5px; }
+QLineEdit[bare="true"] { background: transparent; border: none; padding: 0; min-height: 16px;
+    font-size: 13px; font-weight: 600; }
+QToolButton { border: none; border-radius: 4px; padding: 2px 4px; background: transparent; color: @muted; }
+QToolButton:hover { background: @sunken; color: @text; }
+QToolButton:focus { border: 1px solid @accent; }
+QToolButton[choice="true"] { padding: 1px 10px 1px 0; font-size: 12px; }
+QToolButton::menu-indicator { image: none; width: 0; }
+QToolButton[tag="true"] { font-size: 10px; padding: 0 2px; color: @accent; }
+QToolButton[tag="true"]:disabled { color: @muted; background: transparent; }
+#header { background: @panel; border: none; border-bottom: 1px solid @line; }
 QFrame[card="true"] { background: @panel; border: 1px solid @line; border-radius: 6px; }
 QFrame[rule="true"] { background: @line; border: none; }
 QDockWidget { color: @text; }

@@ -34,6 +34,7 @@ class Lane(IntEnum):
     BASELINE = 6  # the pinned plan's own numbers
     GRADIENT = 7  # what every boundary would change
     MAP = 8  # tile against tile
+    INDEX = 9  # what find searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,10 @@ class Runner(QObject):
         """Whether `lane` waits for its kernels."""
         with self._lock:
             return lane in self._held
+
+    def is_unwanted(self) -> bool:
+        """Whether the running job was cancelled: asked on the worker by work that can stop early."""
+        return self._dropped
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop after the running job; True when the thread has ended."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QPen
+from PySide6.QtGui import QBrush, QPen
 from PySide6.QtWidgets import QLabel
 
 from model.cost.result import PHASE_KINDS, CostResult
@@ -142,6 +142,7 @@ class DemandProfile(Panel):
         self._limit.setPen(QPen(colours.bad, 0, Qt.PenStyle.DashLine))
         self._limit.label.setColor(colours.muted)
         self._limit.label.setFont(look.font(look.TINY))
+        self._limit.label.fill = QBrush(colours.panel)
 
     def changeEvent(self, event: QEvent) -> None:
         """Follow the theme."""

@@ -108,7 +108,7 @@ class Distribution(QWidget):
         colours = look.palette()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        plot = QRectF(22, 34, self.width() - 34, self.height() - 34 - 30)
+        plot = QRectF(22, 34, self.width() - 34, self.height() - 34 - 22)
         axis = self._axis_of()
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(plot.bottomLeft(), plot.topLeft())

@@ -83,7 +83,12 @@ def _fit_state(row: GroupRow) -> str:
 
 COLUMNS: tuple[Column, ...] = (
     Column(
-        "Group", lambda r: r.label, lambda r: r.index, "Place in the plan, op types", lambda r: r.names, False
+        "Group",
+        lambda r: r.label,
+        lambda r: r.index,
+        "Place in the plan, op types",
+        lambda r: r.names,
+        "left",
     ),
     Column("Ops", lambda r: look.fmt_count(len(r.operators)), lambda r: len(r.operators), "Operators"),
     Column(
@@ -114,10 +119,13 @@ COLUMNS: tuple[Column, ...] = (
         lambda r: f"bound {look.fmt_bytes_exact(r.group.lower_bound_bytes)} ({r.group.bound_source})",
     ),
     Column(
-        "Utilisation",
-        lambda r: look.fmt_percent(r.group.utilisation) if r.group.macs else look.NO_NUMBER,
-        lambda r: r.group.utilisation if r.group.macs else -1.0,
-        "Ideal cycles over cycles of the matrix unit",
+        "Fit",
+        lambda r: r.fit,
+        lambda r: ("fits", "spills", "does not fit").index(r.fit),
+        "Whether its tiles fit the machine",
+        lambda r: r.fit_tip,
+        "left",
+        _fit_state,
     ),
     Column(
         "Bottleneck",
@@ -128,16 +136,13 @@ COLUMNS: tuple[Column, ...] = (
             f"10 % relief gains {look.fmt_percent(r.group.bottleneck.gain_of_10_percent)}\n"
             f"{r.group.bottleneck.evidence}"
         ),
-        False,
+        "left",
     ),
     Column(
-        "Fit",
-        lambda r: r.fit,
-        lambda r: ("fits", "spills", "does not fit").index(r.fit),
-        "Whether its tiles fit the machine",
-        lambda r: r.fit_tip,
-        False,
-        _fit_state,
+        "Utilisation",
+        lambda r: look.fmt_percent(r.group.utilisation) if r.group.macs else look.NO_NUMBER,
+        lambda r: r.group.utilisation if r.group.macs else -1.0,
+        "Ideal cycles over cycles of the matrix unit",
     ),
 )
 
@@ -158,7 +163,7 @@ class GroupsTable(Panel):
         header = self.table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Interactive)
         header.setStretchLastSection(True)
-        for column, width in enumerate((220, 48, 76, 64, 80, 64, 84, 150, 80)):
+        for column, width in enumerate((188, 44, 76, 62, 76, 64, 84, 140, 84)):
             self.table.setColumnWidth(column, width)
         self.filter.textChanged.connect(self._filter)
         self.body.addWidget(self.filter)

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
-from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
 from PySide6.QtWidgets import (
-    QComboBox,
     QHBoxLayout,
     QStyle,
     QStyledItemDelegate,
@@ -23,6 +22,7 @@ from PySide6.QtWidgets import (
 from model.cost.result import CostResult, GroupResult, Traffic
 
 from .. import look
+from ..controls import Combo
 from ..document import Document
 from ..names import group_label
 from .panel import Panel
@@ -212,15 +212,15 @@ class Heatmap(Panel):
 
     def __init__(self, document: Document) -> None:
         super().__init__(document, "traffic", "Traffic", "bytes between memory levels · log scale")
-        self.mode = QComboBox()
+        self.mode = Combo("Rows of the traffic map")
+        self.mode.setFixedWidth(104)
         self.mode.addItems([mode.capitalize() for mode in MODES])
-        self.mode.setAccessibleName("Rows of the traffic map")
         self.mode.currentIndexChanged.connect(self.invalidate)
         self.table = RowsTable(document, (_label_column(),))
         self.table.setAccessibleName("Traffic by row and memory level")
         self.cells = _HeatCells(self.table)
         self.table.setItemDelegate(self.cells)
-        self.table.setMouseTracking(True)
+        self.table.resized.connect(self._share_width)
         self.legend = _Legend()
         foot = QHBoxLayout()
         foot.addWidget(self.legend, 1)
@@ -251,12 +251,8 @@ class Heatmap(Panel):
         self.legend.update()
         self.show_body()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
-        """Cells share what the labels leave."""
-        super().resizeEvent(event)
-        self._share_width()
-
     def _share_width(self) -> None:
+        """Cells share what the labels leave."""
         count = self.table.rows.columnCount() - 1
         if count < 1:
             return
@@ -268,7 +264,7 @@ class Heatmap(Panel):
 
 
 def _label_column() -> Column:
-    return Column("", lambda row: row.label, lambda row: row.place, right=False)
+    return Column("", lambda row: row.label, lambda row: row.place, align="left")
 
 
 def _pair_column(result: CostResult, pair: Pair) -> Column:
@@ -295,4 +291,5 @@ def _pair_column(result: CostResult, pair: Pair) -> Column:
         lambda row: row.total(pair),
         f"Bytes read and written between {outer} and {inner}",
         tip,
+        "center",
     )

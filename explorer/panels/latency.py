@@ -6,11 +6,12 @@ override the workload's own.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QHBoxLayout, QLabel, QSpinBox
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QSpinBox
 
 from model.serving.result import ServingResult
 
+from ..controls import Combo
 from ..document import Document
 from .distribution import Distribution
 from .panel import Panel
@@ -39,9 +40,9 @@ class Latency(Panel):
         self.distribution.setAccessibleName("Distribution of response times")
         self.parts = Parts()
         self.parts.setAccessibleName("Parts of the tail")
-        self.which = QComboBox()
+        self.which = Combo("Percentile that is split into parts")
+        self.which.setFixedWidth(72)
         self.which.addItems(["p95", "p99", "mean"])
-        self.which.setAccessibleName("Percentile that is split into parts")
         self.which.currentIndexChanged.connect(self.invalidate)
         self.notes = QLabel()
         self.notes.setWordWrap(True)
@@ -94,7 +95,8 @@ class Latency(Panel):
             label.setBuddy(widget)
             row.addWidget(label)
             row.addWidget(widget)
-            widget.setFixedWidth(86 if widget is self.slots else 108)
+            widget.setAlignment(Qt.AlignmentFlag.AlignCenter)
+            widget.setFixedWidth(72 if widget is self.slots else 92)
             widget.valueChanged.connect(lambda *_: self._settle.start())
         row.addStretch(1)
         row.addWidget(self.facts)

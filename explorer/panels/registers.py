@@ -141,7 +141,7 @@ class RegisterGauges(Panel):
         self.table = RowsTable(
             document,
             (
-                Column("Group", lambda r: r.label, lambda r: r.index, right=False, row_tip=lambda r: r.tip),
+                Column("Group", lambda r: r.label, lambda r: r.index, align="left", row_tip=lambda r: r.tip),
                 Column(
                     "Pressure", lambda r: f"{r.pressure:.0%}", lambda r: r.pressure, row_tip=lambda r: r.tip
                 ),
@@ -151,9 +151,11 @@ class RegisterGauges(Panel):
         )
         self.table.setAccessibleName("Register pressure by group")
         self.table.setItemDelegate(_Gauge(self.table))
+        self.table.resized.connect(self._share_width)
         self.advice = QLabel()
         self.advice.setWordWrap(True)
         self.advice.setProperty("strong", True)
+        self.advice.setProperty("state", "warn")
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.body.addWidget(self.table, 1)
         self.body.addWidget(self.advice)
@@ -185,17 +187,16 @@ class RegisterGauges(Panel):
             remedy = f" Try: {worst.use.relief}." if worst.use.relief else ""
             self.advice.setText(f"{group_name(worst.index)} limited by {limit}.{remedy}")
         self.advice.setVisible(worst is not None and (worst.spills or bool(worst.use.relief)))
-        self.advice.setProperty("state", "warn")
-
-    def resizeEvent(self, event: object) -> None:
-        """The reading keeps its width; label and bar share the rest."""
-        super().resizeEvent(event)  # type: ignore[arg-type]
-        self._share_width()
 
     def _share_width(self) -> None:
+        """The reading keeps its width; label and bar share the rest."""
         width = self.table.viewport().width()
-        reading = min(190, max(120, width * 2 // 5))
-        label = (width - reading) * 2 // 5
+        metrics = QFontMetrics(look.font(look.SMALL))
+        longest = max(
+            (metrics.horizontalAdvance(row.reading) for row in self.table.rows.rows[:64]), default=120
+        )
+        reading = min(longest + 2 * look.GRID, width // 2)
+        label = (width - reading) * 9 // 20
         self.table.setColumnWidth(0, label)
         self.table.setColumnWidth(1, width - reading - label)
         self.table.setColumnWidth(2, reading)

@@ -17,8 +17,9 @@ from PySide6.QtCore import (
     QPersistentModelIndex,
     QSortFilterProxyModel,
     Qt,
+    Signal,
 )
-from PySide6.QtGui import QBrush, QGuiApplication, QKeyEvent, QKeySequence
+from PySide6.QtGui import QBrush, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
 from .. import look
@@ -26,6 +27,11 @@ from ..document import Document
 
 Index = QModelIndex | QPersistentModelIndex
 ROW_HEIGHT = 22
+SIDES = {
+    "left": Qt.AlignmentFlag.AlignLeft,
+    "right": Qt.AlignmentFlag.AlignRight,
+    "center": Qt.AlignmentFlag.AlignHCenter,
+}
 SORT_ROLE = int(Qt.ItemDataRole.UserRole)
 ROW_ROLE = SORT_ROLE + 1
 
@@ -52,7 +58,7 @@ class Column:
     value: Callable[[Any], Any]
     tip: str = ""
     row_tip: Callable[[Any], str] | None = None
-    right: bool = True
+    align: str = "right"
     state: Callable[[Any], str] | None = None
 
 
@@ -97,8 +103,7 @@ class RowsModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return column.tip
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft
-            return int(side | Qt.AlignmentFlag.AlignVCenter)
+            return int(SIDES[column.align] | Qt.AlignmentFlag.AlignVCenter)
         return None
 
     def data(self, index: Index, role: int = 0) -> Any:
@@ -117,8 +122,7 @@ class RowsModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.AccessibleTextRole:
             return f"{column.title} {column.text(row)}"
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignRight if column.right else Qt.AlignmentFlag.AlignLeft
-            return int(side | Qt.AlignmentFlag.AlignVCenter)
+            return int(SIDES[column.align] | Qt.AlignmentFlag.AlignVCenter)
         if role == Qt.ItemDataRole.ForegroundRole and column.state is not None:
             state = column.state(row)
             return QBrush(getattr(look.palette(), state)) if state else None
@@ -154,6 +158,9 @@ class RowsFilter(QSortFilterProxyModel):
 class RowsTable(QTableView):
     """The view: whole rows, keyboard, copy, selection in step with the document."""
 
+    resized = Signal()
+    """Emitted when the view has another width, so that columns can be shared anew."""
+
     def __init__(self, document: Document, columns: Sequence[Column], *, header: bool = True) -> None:
         super().__init__()
         self.document = document
@@ -179,6 +186,11 @@ class RowsTable(QTableView):
         self._following = False
         self.selectionModel().selectionChanged.connect(self._tell)
         document.selection_changed.connect(self.follow)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Tell the panel."""
+        super().resizeEvent(event)
+        self.resized.emit()
 
     def show_rows(self, rows: Sequence[HasOperators], columns: Sequence[Column] | None = None) -> None:
         """Replace the rows and mark the selected ones."""

@@ -1,0 +1,46 @@
+"""Small controls that the style sheet cannot draw: a combo box with a plain arrow.
+
+Knows Qt and the look, nothing else.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPointF
+from PySide6.QtGui import QPainter, QPaintEvent, QPen, QWheelEvent
+from PySide6.QtWidgets import QComboBox, QLabel
+
+from . import look
+
+
+class Combo(QComboBox):
+    """A combo box that may be narrower than its longest entry and never scrolls by accident."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.setAccessibleName(name)
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setMinimumContentsLength(4)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """The frame and text, then the arrow: style sheets take the style's own away."""
+        super().paintEvent(event)
+        colours = look.palette()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(QPen(colours.muted if self.isEnabled() else colours.faint, 1.3))
+        x, y = self.width() - 12.0, self.height() / 2
+        painter.drawPolyline([QPointF(x - 3.5, y - 2), QPointF(x, y + 1.5), QPointF(x + 3.5, y - 2)])
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """A wheel over a panel scrolls the panel; with the focus it steps."""
+        if self.hasFocus():
+            super().wheelEvent(event)
+        else:
+            event.ignore()
+
+
+def muted(text: str) -> QLabel:
+    """A small grey label."""
+    label = QLabel(text)
+    label.setProperty("muted", True)
+    return label

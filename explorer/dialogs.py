@@ -1,0 +1,126 @@
+"""Small dialogs: numbers for symbolic dims, the key sheet, about.
+
+Knows the graph's symbols and the list of actions. Changes nothing itself: values come back by `accept`.
+"""
+
+from __future__ import annotations
+
+import sys
+from html import escape
+
+import PySide6
+from PySide6.QtCore import Qt, qVersion
+from PySide6.QtWidgets import (
+    QDialog,
+    QDialogButtonBox,
+    QFormLayout,
+    QLabel,
+    QScrollArea,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+import model
+from model.graph.graph import OperatorGraph
+
+from .actions import ACTIONS, shortcuts
+from .look import GRID
+
+GESTURES = (
+    ("Drag a cut chip or a hull's rim", "Move the boundary along the flow"),
+    ("Double-click a chip", "Fuse or cut"),
+    ("Drag an operator onto a hull", "Move it to that group"),
+    ("Shift and drag", "Box select"),
+    ("Hold C and drag", "Knife: cut every edge crossed"),
+    ("Drag the canvas, or the middle button", "Pan"),
+    ("Wheel", "Zoom at the pointer"),
+    ("Esc", "Leave a gesture without a trace"),
+    ("Enter", "Take the fix that is offered"),
+)
+
+
+class BindDialog(QDialog):
+    """A number for each symbolic dim."""
+
+    def __init__(self, parent: QWidget, graph: OperatorGraph) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Bind dims")
+        self.fields: dict[str, QSpinBox] = {}
+        bound = dict(graph.bindings)
+        form = QFormLayout()
+        for symbol in graph.symbols:
+            field = QSpinBox()
+            field.setRange(1, 2**31 - 1)
+            field.setValue(bound.get(symbol, 1))
+            field.setAccessibleName(symbol)
+            self.fields[symbol] = field
+            form.addRow(symbol, field)
+        words = QLabel("The model is read again with these numbers; the plan starts anew.")
+        words.setProperty("muted", True)
+        words.setWordWrap(True)
+        buttons = QDialogButtonBox(
+            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
+        )
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(4 * GRID, 4 * GRID, 4 * GRID, 3 * GRID)
+        layout.setSpacing(3 * GRID)
+        layout.addWidget(words)
+        layout.addLayout(form)
+        layout.addWidget(buttons)
+
+    def bindings(self) -> dict[str, int]:
+        """Symbol to number."""
+        return {symbol: field.value() for symbol, field in self.fields.items()}
+
+
+def key_rows() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Per menu its (keys, text), in the order of the list of actions; then the gestures of the mouse."""
+    menus: dict[str, list[tuple[str, str]]] = {}
+    for action in ACTIONS:
+        keys = " or ".join(key.toString(key.SequenceFormat.NativeText) for key in shortcuts(action))
+        if keys:
+            menus.setdefault(action.menu, []).append((keys, action.text.rstrip("…")))
+    return [*menus.items(), ("Mouse on the canvas", list(GESTURES))]
+
+
+class KeySheet(QDialog):
+    """Every key on one sheet."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Keys")
+        columns: list[list[str]] = [[], []]
+        for title, rows in key_rows():
+            lines = "".join(
+                f"<tr><td><b>{escape(keys)}</b>&nbsp;&nbsp;</td><td>{escape(text)}</td></tr>"
+                for keys, text in rows
+            )
+            shorter = min(columns, key=lambda parts: sum(part.count("<tr>") + 2 for part in parts))
+            shorter.append(f"<p><b>{escape(title)}</b></p><table cellpadding='2'>{lines}</table>")
+        sides = "".join(f"<td style='padding-right:32px'>{''.join(parts)}</td>" for parts in columns)
+        sheet = QLabel(f"<table><tr>{sides}</tr></table>")
+        sheet.setTextFormat(Qt.TextFormat.RichText)
+        sheet.setMargin(4 * GRID)
+        sheet.setAlignment(Qt.AlignmentFlag.AlignTop)
+        sheet.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        scroll = QScrollArea()
+        scroll.setWidget(sheet)
+        scroll.setWidgetResizable(True)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(scroll)
+        self.resize(720, 620)
+
+
+def about_text(log_file: str) -> str:
+    """Version, what it runs on, licences, where the log is."""
+    return (
+        f"<p><b>Tilewright {escape(model.__version__)}</b><br>"
+        "Explore operator fusion and tile shapes on an accelerator.</p>"
+        f"<p>Python {sys.version.split()[0]} · PySide6 {PySide6.__version__} · Qt {qVersion()}</p>"
+        "<p>MIT licence. Qt and PySide6 are used under the LGPL.</p>"
+        f"<p>Log: {escape(log_file or 'standard error')}</p>"
+    )
