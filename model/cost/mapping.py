@@ -455,8 +455,8 @@ def _found(problem: Problem, knobs: _Knobs, homes: frozenset[int]) -> Mapping:
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], kept,
         np.array(units, np.int64), problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
-        np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), tile, score,
-        np.zeros(s.SCORES), 0.0,
+        np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), tile, score,
+        0.0,
     )  # fmt: skip
     order = tuple(int(d) for d in orders[best] if d >= 0)
     return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score)

@@ -65,6 +65,7 @@ from .timing import (
     MAT_USED,
     matrix_cycles,
     pipeline,
+    sums,
     volume,
     walk,
 )
@@ -190,8 +191,8 @@ def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
         set_register_depth(ops, acc, a, loops, path, lengths)
 
 
-@kernel("int64(int64, int64[::1], int64[::1])")
-def traffic_bits(a, row, ten_row):
+@kernel("int64(int64[::1], int64[::1])")
+def traffic_bits(row, ten_row):
     """Bits that one access moves to and from outside."""
     whole = row[READS] + row[WRITES]
     return whole * ten_row[TEN_BITS] + (row[PARTIAL_READS] + row[PARTIAL_WRITES]) * ten_row[TEN_PARTIAL]
@@ -226,102 +227,102 @@ def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
 )
-def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, counts, rows, work):
-    """Keep tiles further outside while they fit, most bits saved per byte held first.
+def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work):
+    """Keep tiles further outside while they fit, most bits saved per byte held first; returns the new peak.
 
-    ``kept`` marks accesses whose depth the user set. Readers of one stream move together. Depths, effective
+    ``kept`` >= 0 marks accesses whose depth the user set. Readers of one stream move together. Depths, effective
     depths and counts of level 0 follow.
     """
-    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
     for _ in range(2 * acc.shape[0]):
         best, best_depth, best_gain = -1, 0, 0.0
-        trial = np.empty(4, np.int64)
-        row = np.empty((1, 4), np.int64)
         for a in range(acc.shape[0]):
-            o = acc[a, ACC_OPERATOR]
-            t = acc[a, ACC_TENSOR]
-            if (
-                ten[t, TEN_HOME] != HOME_OUTER
-                or work[W_LEADER, a] != a
-                or kept[a] >= 0
-                or acc[a, ACC_FIXED] >= 0
-            ):
-                continue
             depth = work[W_EFFECTIVE0, a]
-            now = traffic_bits(a, counts[a], ten[t])
-            if depth == 0 or now <= acc[a, ACC_ELEMENTS] * ten[t, TEN_BITS]:
+            if depth == 0 or work[W_LEADER, a] != a or kept[a] >= 0 or acc[a, ACC_FIXED] >= 0:
                 continue
-            held = work[W_BYTES0, a]
+            t = acc[a, ACC_TENSOR]
+            if ten[t, TEN_HOME] != HOME_OUTER:
+                continue
+            now = traffic_bits(counts[a], ten[t])
+            if now <= acc[a, ACC_ELEMENTS] * ten[t, TEN_BITS]:
+                continue
+            o = acc[a, ACC_OPERATOR]
+            held = work[W_BYTES0, a] * stages
+            before = depth
             while depth > 0:
                 depth = effective(acc[a, ACC_TOUCH], rows[o], depth - 1, loops)
-                trial[:] = counts[a]
-                count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
-                then = traffic_bits(a, counts[a], ten[t])
-                counts[a, :] = trial
-                if then >= now:
-                    continue
                 elements = tile_elements(acc, a, axes, rows[o], depth, loops, extents)
-                size = (elements * ten[t, TEN_BITS] + 7) // 8
-                more = size * (stages if depth > 0 else 1) - held * stages
-                if more > capacity - peak and more > 0 and size > capacity:
-                    continue
-                gain = (now - then) / max(1.0, float(more))
-                if gain > best_gain:
-                    before = work[W_EFFECTIVE0, a]
-                    move_stream(ops, acc, ten, loops, path, lengths, a, depth, rows, work)
-                    fits = buffer_peak(
-                        ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work
-                    )
-                    move_stream(ops, acc, ten, loops, path, lengths, a, before, rows, work)
-                    work[W_BYTES0, a] = held
-                    if fits <= capacity:
-                        best, best_depth, best_gain = a, depth, gain
+                size = (elements * ten[t, TEN_BITS] + 7) // 8 * (stages if depth > 0 else 1)
+                if peak + size - held > capacity:
+                    break
+                count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
+                then = traffic_bits(counts[a], ten[t])
+                gain = (now - then) / max(1.0, float(size - held))
+                if then < now and gain > best_gain:
+                    best, best_depth, best_gain = a, depth, gain
+            count_access(ops, acc, axes, ten, extents, loops, 0, a, before, counts, rows, work)
         if best < 0:
-            return
+            return peak
+        before = work[W_EFFECTIVE0, best]
         move_stream(ops, acc, ten, loops, path, lengths, best, best_depth, rows, work)
+        after = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+        if after > capacity:
+            move_stream(ops, acc, ten, loops, path, lengths, best, before, rows, work)
+            return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
         count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
-        peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+        peak = after
+    return peak
 
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
-    " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64, float64[::1])"
+    " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def judge(
     ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent, limits,
-    counts, points, rows, work, stages, score,
+    counts, points, rows, work, length, score,
 ):  # fmt: skip
-    """Score one tree with its tiles at a number of stages: does it fit, how long, how much traffic.
+    """Score one tree with its tiles: does it fit, at how many stages, how long, how much traffic.
 
     The seconds are an estimate of the pipeline: first load, then the larger of compute and the rest of the
     traffic, then last store. The walk over the steps is done once, for the mapping that wins.
     """
     prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
-    bits = 0
+    capacity = int(limits[L_CAPACITY])
+    stages = 1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
+    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    if peak > capacity and stages == 2 and limits[L_STAGES] == 0.0:
+        stages = 1
+        peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    score[S_MISFIT] = max(0, peak - capacity)
+    score[S_REFETCH:] = 0.0
+    score[S_STAGES] = stages
+    score[S_FOOTPRINT] = peak
+    if peak > capacity:
+        return
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
-    capacity = int(limits[L_CAPACITY])
-    hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, counts, rows, work)
-    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    peak = hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work)
+    bits, inward = 0, 0
+    first, final = 0.0, 0.0
+    end = ops.shape[0] - 1
     for a in range(acc.shape[0]):
-        bits += traffic_bits(a, counts[a], ten[acc[a, ACC_TENSOR]])
-    matrix = 0.0
-    lead = 0.0
-    tail = 0.0
-    spilled = 0.0
-    most = 1.0
-    used = 1.0
+        t = acc[a, ACC_TENSOR]
+        bits += traffic_bits(counts[a], ten[t])
+        inward += counts[a, READS] * ten[t, TEN_BITS] + counts[a, PARTIAL_READS] * ten[t, TEN_PARTIAL]
+        if ten[t, TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
+            if acc[a, ACC_OPERATOR] == 0 and acc[a, ACC_WRITE] == 0:
+                first += work[W_BYTES0, a]
+            if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
+                final += work[W_BYTES0, a]
+    matrix, lead, tail, spilled = 0.0, 0.0, 0.0, 0.0
+    most, used = 1.0, 1.0
     seen = False
-    length = np.empty(extents.size, np.int64)
     for o in range(ops.shape[0]):
-        length[:] = extents
-        steps = 1.0
-        real = 1.0
-        tiles = 1.0
+        steps, real, tiles = 1.0, 1.0, 1.0
         leading = True
         for j in range(lengths[o]):
             l = path[o, j]
@@ -352,34 +353,26 @@ def judge(
             tail += busy
         else:
             lead += busy
-    score[S_MISFIT] = max(0.0, peak - limits[L_CAPACITY])
-    score[S_TRAFFIC] = bits
-    score[S_FOOTPRINT] = peak
-    score[S_STAGES] = stages
+        for j in range(lengths[o]):
+            d = loops[path[o, j], LOOP_DIM]
+            length[d] = extents[d]
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     moving = bits / 8.0 / width
-    flight = stages * mach[M_LATENCY] if mach[M_INFLIGHT] <= 0.0 else 0.0
-    if flight > 0.0:
-        moving = max(moving, most * mach[M_LATENCY] / stages)
-    first, final = 0.0, 0.0
-    end = ops.shape[0] - 1
-    for a in range(acc.shape[0]):
-        if ten[acc[a, ACC_TENSOR], TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
-            if acc[a, ACC_OPERATOR] == 0 and acc[a, ACC_WRITE] == 0:
-                first += work[W_BYTES0, a]
-            if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
-                final += work[W_BYTES0, a]
+    if mach[M_INFLIGHT] <= 0.0:  # a step's load takes at least its share of the latency
+        loading = inward / 8.0 / width
+        moving += max(0.0, most * mach[M_LATENCY] / stages - loading)
     first = min(first / mach[M_PORT], moving)
     final = min(final / mach[M_PORT], moving - first)
     if stages >= 2:
         busy = (lead + max(matrix, tail)) / mach[M_CLOCK]
-        score[S_SECONDS] = first + final + max(busy, moving - first - final)
+        seconds = first + final + max(busy, moving - first - final)
     else:
-        busy = (lead + matrix + tail) / mach[M_CLOCK]
-        score[S_SECONDS] = busy + moving
-    room = limits[L_CAPACITY] - peak
-    score[S_SECONDS] += spilled / (mach[M_ONCHIP] if room > 0.0 else width)
-    score[S_COST] = score[S_SECONDS] + moving / 8.0
+        seconds = (lead + matrix + tail) / mach[M_CLOCK] + moving
+    seconds += spilled / (mach[M_ONCHIP] if peak < capacity else width)
+    score[S_TRAFFIC] = bits
+    score[S_FOOTPRINT] = peak
+    score[S_SECONDS] = seconds
+    score[S_COST] = seconds + bits / 64.0 / width
 
 
 @kernel("boolean(float64[::1], float64[::1])")
@@ -397,36 +390,25 @@ def better(one, other):
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
-    " int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1],"
+    " int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1],"
     " float64[::1], float64)"
 )
 def assess(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector, mach,
-    independent, limits, counts, points, rows, work, tile, score, trial, floor,
+    independent, limits, counts, points, rows, work, length, tile, score, floor,
 ):  # fmt: skip
-    """Score the canonical tree of `order` at `tile`, at the better of the allowed stages, into ``score``.
+    """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
 
     ``floor``: traffic in bits that is known to be reachable with everything whole; 0 where it does not fit.
     """
     branch(ops, barred, extents, tile, order, path, lengths, loops)
-    done = 0
-    for stages in range(2, 0, -1):
-        if limits[L_STAGES] > 0.0 and min(limits[L_STAGES], 2.0) != stages:
-            continue
-        if stages == 2 and limits[L_DOUBLE] == 0.0:
-            continue
-        set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths)
-        judge(
-            ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent,
-            limits, counts, points, rows, work, stages, trial,
-        )  # fmt: skip
-        trial[S_REFETCH] = 1.0 if floor > 0.0 and trial[S_TRAFFIC] > floor else 0.0
-        done += 1
-        if done == 1 or better(trial, score):
-            score[:] = trial
-        if score[S_MISFIT] == 0.0:
-            break  # one stage never helps where two fit
-    return done
+    set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths)
+    judge(
+        ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent,
+        limits, counts, points, rows, work, length, score,
+    )  # fmt: skip
+    score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
+    return 1
 
 
 @kernel(
@@ -440,111 +422,134 @@ def search(
 ):  # fmt: skip
     """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
 
+    Every order is climbed from its largest even tile that fits, one rung of one dim at a time; the best few then
+    also by raising one dim and lowering another, which is what is left where the buffer is full.
+
     Parameters
     ----------
     orders : int64[orders, dims], padded with -1; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
     ladder, rungs : int64[dims, sizes] tile sizes that are tried, ascending, and how many.
     budget : evaluations in all.
     """
-    operators, accesses, dims = ops.shape[0], acc.shape[0], extents.size
+    operators, accesses, dims, many = ops.shape[0], acc.shape[0], extents.size, orders.shape[0]
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
     counts = np.zeros((accesses, 4), np.int64)
     points = np.zeros(operators, np.int64)
-    trial = np.zeros(SCORES, np.float64)
+    length = extents.copy()
     now = np.zeros(SCORES, np.float64)
     here = np.zeros(SCORES, np.float64)
     at = np.zeros(dims, np.int64)
     size = np.zeros(dims, np.int64)
+    ends = np.zeros((many, dims), np.int64)
+    costs = np.full(many, np.inf)
     # Everything whole: the least that can be moved, where it fits.
-    for d in range(dims):
-        tile[d] = ladder[d, rungs[d] - 1]
     whole = True
     for d in range(dims):
+        tile[d] = ladder[d, rungs[d] - 1]
         whole = whole and tile[d] >= extents[d]
     floor = 0.0
-    assess(
+    spent = assess(
         ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], kept, unit, mat, rate, vector, mach,
-        independent, limits, counts, points, rows, work, tile, score, trial, floor,
+        independent, limits, counts, points, rows, work, length, tile, score, floor,
     )  # fmt: skip
     best = 0
-    spent = 1
     if whole and score[S_MISFIT] == 0.0:
         floor = score[S_TRAFFIC]
-    free = 0
-    for d in range(dims):
-        free += rungs[d] > 1
-    if free == 0:
-        return best
-    looped = np.zeros((orders.shape[0], dims), np.int64)
-    for number in range(orders.shape[0]):
+    looped = np.zeros((many, dims), np.int64)
+    tall = 0
+    for number in range(many):
         for i in range(orders.shape[1]):
             if orders[number, i] >= 0:
                 looped[number, orders[number, i]] = 1
         if orders.shape[1] == 0:
             for l in range(loops.shape[0]):
                 looped[number, loops[l, LOOP_DIM]] = 1
-    # From the unit upwards, every order with its share of the evaluations; then the best one from above as well.
-    share = max(24, budget // (orders.shape[0] + 1))
-    for lap in range(orders.shape[0] + 1):
-        number = lap if lap < orders.shape[0] else best
-        start_high = lap == orders.shape[0]
+    for d in range(dims):
+        tall = max(tall, rungs[d])
+    if tall < 2:
+        return best
+    few = min(3, many)
+    share = max(16, budget // (2 * many))
+    for lap in range(many + few):
+        first_lap = lap < many
+        number = lap
+        if not first_lap:
+            number = np.argmin(costs)
+            if np.isinf(costs[number]):
+                break
+            costs[number] = np.inf
         order = orders[number]
-        for d in range(dims):
-            at[d] = rungs[d] - 1
-        if not start_high:
-            for d in range(dims):
-                if looped[number, d]:
-                    at[d] = 0
-        used = 0
-        for d in range(dims):
-            size[d] = ladder[d, at[d]]
-        used += assess(
-            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector, mach,
-            independent, limits, counts, points, rows, work, size, now, trial, floor,
-        )  # fmt: skip
-        moving = True
-        while moving and used < share:
-            moving = False
-            if better(now, score):
-                score[:] = now
-                best = number
+        if first_lap:
+            level = 0
+            while level < tall:
                 for d in range(dims):
-                    tile[d] = ladder[d, at[d]]
-            picked = -1
-            target = 0
+                    at[d] = min(level, rungs[d] - 1) if looped[number, d] else rungs[d] - 1
+                    size[d] = ladder[d, at[d]]
+                spent += assess(
+                    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate,
+                    vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
+                )  # fmt: skip
+                if level == 0 or better(here, now):
+                    now[:] = here
+                    ends[number, :] = at
+                if here[S_MISFIT] > 0.0:
+                    break
+                level += 1
+        for d in range(dims):
+            at[d] = ends[number, d]
+            size[d] = ladder[d, at[d]]
+        if not first_lap:
+            spent += assess(
+                ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector,
+                mach, independent, limits, counts, points, rows, work, length, size, now, floor,
+            )  # fmt: skip
+        until = spent + (share if first_lap else budget // (2 * few))
+        moving = True
+        while moving and spent < until:
+            moving = False
+            up, down, by = -1, -1, 0
             for d in range(dims):
                 if not looped[number, d] or rungs[d] < 2:
                     continue
-                for way in range(4):
-                    goal = at[d]
-                    if way == 0:
-                        goal += 1
-                    elif way == 1:
-                        goal -= 1
-                    elif way == 2:
-                        goal = rungs[d] - 1
-                    else:
-                        goal += 3
-                    if goal < 0 or goal >= rungs[d] or goal == at[d] or (way == 2 and goal == at[d] + 1):
+                for other in range(-1, dims if not first_lap else 0):
+                    if other == d or (other >= 0 and (not looped[number, other] or at[other] == 0)):
                         continue
-                    size[d] = ladder[d, goal]
-                    used += assess(
-                        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate,
-                        vector, mach, independent, limits, counts, points, rows, work, size, here, trial, floor,
-                    )  # fmt: skip
-                    size[d] = ladder[d, at[d]]
-                    if better(here, now):
-                        now[:] = here
-                        picked, target = d, goal
-            if picked >= 0:
-                at[picked] = target
-                size[picked] = ladder[picked, target]
+                    for way in range(3):
+                        # Up, down or to the whole extent; with another dim one rung down: up only.
+                        step = 1 if way == 0 else (-1 if way == 1 else rungs[d] - 1 - at[d])
+                        if (way > 0 and other >= 0) or (way == 2 and step < 2):
+                            continue
+                        goal = at[d] + step
+                        if goal < 0 or goal >= rungs[d]:
+                            continue
+                        size[d] = ladder[d, goal]
+                        if other >= 0:
+                            size[other] = ladder[other, at[other] - 1]
+                        spent += assess(
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat,
+                            rate, vector, mach, independent, limits, counts, points, rows, work, length, size, here,
+                            floor,
+                        )  # fmt: skip
+                        size[d] = ladder[d, at[d]]
+                        if other >= 0:
+                            size[other] = ladder[other, at[other]]
+                        if better(here, now):
+                            now[:] = here
+                            up, down, by = d, other, step
+            if up >= 0:
+                at[up] += by
+                size[up] = ladder[up, at[up]]
+                if down >= 0:
+                    at[down] -= 1
+                    size[down] = ladder[down, at[down]]
                 moving = True
+        if first_lap:
+            costs[number] = now[S_COST] if now[S_MISFIT] == 0.0 else 1e30 + now[S_MISFIT]
+            ends[number, :] = at
         if better(now, score):
             score[:] = now
             best = number
             for d in range(dims):
-                tile[d] = ladder[d, at[d]]
-        spent += used
+                tile[d] = size[d]
     return best

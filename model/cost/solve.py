@@ -546,7 +546,7 @@ class _Solver:
                 bits += (row[2] + row[3]) * int(arrays.ten[local, k.TEN_PARTIAL])
                 o = int(arrays.acc[a, k.ACC_OPERATOR])
                 onchip[o] += bits / 8.0 / max(1, int(self.points[o]))
-        self.steps = np.zeros((_STEPS, t.STEP_COLUMNS))
+        self.steps = np.empty((_STEPS, t.STEP_COLUMNS))
         self.count = int(
             t.walk(
                 arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path,
