@@ -139,8 +139,8 @@ class Operator:
         Empty for contractions without bias, views and movement.
     online : a reduction that has a running form (Softmax, RMSNormalization, LayerNormalization): a consumer
         may run inside its reduction loop where every path to the next contraction over that dim is linear.
-    linear : the output is linear in the first operand (Div by another operand, Cast, views; Mul by another one
-        in either).
+    linear : the output is linear in the first operand (Div by another operand, Cast, views; Mul in
+        either one).
     in_place : a pointwise operator may write over its dying input.
     attributes : pairs of text, for find and for the information panel.
     scope : block path, outermost first; empty where the file has none.
