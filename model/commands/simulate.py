@@ -1,0 +1,174 @@
+"""Simulate a graph under a plan: traffic, time, bottleneck, and the deltas against the unfused plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..cost.document import simulate_document
+from ..cost.result import CostRequest, CostResult, GroupResult
+from ..cost.simulate import simulate
+from ..errors import UsageError
+from ..graph.bindings import parse_bindings
+from ..graph.dtypes import PRECISIONS
+from ..graph.load import load_graph
+from ..hardware.loader import load_hardware
+from ..plan.edits import contraction_tails
+from ..plan.file import load_plan
+from ..terminal import columns, print_json, quantity
+
+ROWS = 24
+"""Groups that are shown without ``--all``: those that take longest."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("graph", help="an .onnx file, or the name of a sample (`tilewright samples`)")
+    parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine")
+    parser.add_argument("--plan", default=None, help="a saved plan; none: contractions with their tails")
+    parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
+    parser.add_argument(
+        "--precision", default="", help="bf16, int8 …: replaces the file's floating-point types"
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 1 where the plan does not fit the machine"
+    )
+    parser.add_argument("--all", action="store_true", help="list every group, in launch order")
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate and print; 0, or 1 where ``--strict`` finds that the plan does not fit."""
+    if arguments.precision and arguments.precision not in PRECISIONS:
+        raise UsageError(
+            f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
+        )
+    graph = load_graph(arguments.graph, parse_bindings(arguments.bind))
+    machine = load_hardware(arguments.hardware)
+    plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
+    result = simulate(CostRequest(graph, machine, plan, arguments.precision))
+    served, tail, workload = None, "", None
+    if arguments.workload:
+        from ..serving.document import serving_document, serving_text
+        from ..serving.profile import profile_of
+        from ..serving.serve import serve
+        from ..serving.workload import load_workload
+
+        workload = load_workload(arguments.workload)
+        outcome = serve(workload, profile_of(result))
+        served, tail = serving_document(outcome), serving_text(outcome)
+    if arguments.json:
+        document = simulate_document(result, served)
+        if workload is not None:
+            document["inputs"]["workload"] = {"path": workload.path, "digest": workload.digest}
+        print_json(document)
+    else:
+        print(simulate_text(result, arguments.all))
+        if tail:
+            print("\n" + tail)
+    if arguments.strict and not result.totals.feasible:
+        print("the plan does not fit the machine", file=sys.stderr)
+        return 1
+    return 0
+
+
+def simulate_text(result: CostResult, everything: bool = False) -> str:
+    """The result as tables: totals with their deltas against the unfused plan, groups, warnings."""
+    request = result.request
+    graph, machine = request.graph, request.accelerator
+    slot = f"one slot of {machine.partition.slots}" if machine.partition.slots > 1 else "the whole device"
+    head = (
+        f"{graph.name}: {len(graph.operators):,} operators in {len(result.groups):,} groups on {machine.name}, "
+        f"{slot} ({machine.slot_cores} {'core' if machine.slot_cores == 1 else 'cores'})"
+    )
+    lines = [head, "", _totals(result), "", _groups(result, everything)]
+    for group in result.groups:
+        if group.infeasible is not None:
+            lines.append("\n" + _misfit(result, group))
+    if result.warnings:
+        lines.append("")
+        lines.extend(_warning(*warning) for warning in result.warnings)
+    return "\n".join(lines)
+
+
+def _totals(result: CostResult) -> str:
+    now, before = result.totals, result.baseline
+    moved, moved_before = _dram(now), _dram(before)
+    rows = [
+        ["", "this plan", "unfused", "change"],
+        ["launch-overhead reduction", f"{now.launch_overhead_reduction:.1%}", "0.0%", ""],
+        ["on-chip reuse ratio", f"{now.onchip_reuse_ratio:.3f}", f"{before.onchip_reuse_ratio:.3f}", ""],
+        _row("latency", now.latency_s, before.latency_s, "s"),
+        _row("launches", now.launches, before.launches, ""),
+        _row("launch overhead", now.launch_s, before.launch_s, "s"),
+        _row("DRAM traffic", moved, moved_before, "B"),
+        _row("  read", now.dram_read_bytes, before.dram_read_bytes, "B"),
+        _row("  written", now.dram_write_bytes, before.dram_write_bytes, "B"),
+        _row("spill", now.spill_bytes, before.spill_bytes, "B"),
+        _row("MACs", now.macs, before.macs, "MAC"),
+        _row("energy", now.energy_j, before.energy_j, "J"),
+        ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", f"{before.intermediate_onchip_share:.1%}", ""],
+        ["compulsory traffic", quantity(now.compulsory_dram_bytes, "B"), "", ""],
+        ["bottleneck", now.bottleneck, before.bottleneck, ""],
+        ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],
+    ]  # fmt: skip
+    return columns(rows, right=(1, 2, 3))
+
+
+def _dram(totals: object) -> int:
+    return totals.dram_read_bytes + totals.dram_write_bytes  # type: ignore[attr-defined]
+
+
+def _row(name: str, now: float, before: float, unit: str) -> list[str]:
+    def shown(value: float) -> str:
+        return quantity(value, unit) if unit else f"{value:,}"
+
+    change = f"{now / before - 1.0:+.1%}" if before else ""
+    return [name, shown(now), shown(before), change]
+
+
+def _groups(result: CostResult, everything: bool) -> str:
+    launched = [(i, group) for i, group in enumerate(result.groups) if group.launches]
+    chosen = launched
+    if not everything:
+        chosen = sorted(launched, key=lambda pair: (-pair[1].latency_s, pair[0]))[:ROWS]
+    rows = [["group", "operators", "tile", "latency", "DRAM", "x compulsory", "matrix", "bottleneck"]]
+    rows.extend(_group_row(result, number, group) for number, group in chosen)
+    text = columns(rows, right=(0, 3, 4, 5, 6))
+    hidden = len(launched) - len(chosen)
+    return text + (f"\n… and {hidden:,} shorter groups (--all lists them)" if hidden else "")
+
+
+def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]:
+    names = [result.request.graph.operators[i].name for i in group.operators]
+    title = " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
+    tile = " ".join(f"{dim}{size}" for dim, size in group.levels[0].tile) if group.levels else "-"
+    reads, writes = group.dram_bytes(result.request.accelerator.dram.name)
+    ratio = (reads + writes) / group.compulsory_bytes if group.compulsory_bytes else 1.0
+    return [
+        str(number),
+        title[:60],
+        tile[:40],
+        quantity(group.latency_s, "s"),
+        quantity(reads + writes, "B"),
+        f"{ratio:.2f}",
+        f"{group.utilisation:.0%}" if group.cycles else "-",
+        group.bottleneck.name if group.feasible else "infeasible",
+    ]
+
+
+def _misfit(result: CostResult, group: GroupResult) -> str:
+    assert group.infeasible is not None
+    misfit = group.infeasible
+    names = ", ".join(result.request.graph.operators[i].name for i in group.operators[:3])
+    return (
+        f"Group {result.groups.index(group)} ({names}) needs {misfit.demand_bytes:,} B in {misfit.memory}, "
+        f"{misfit.capacity_bytes:,} B available. {'; or '.join(misfit.levers)}."
+    )
+
+
+def _warning(where: str, what: str, lever: str) -> str:
+    text = f"note: {where}: {what}" if where else f"note: {what}"
+    return f"{text}. {lever}" if lever else text
