@@ -22,12 +22,12 @@ from typing import Any
 
 import psutil
 
-from ..errors import FileError, TilewrightError
+from ..errors import FileError, TilewrightError, UsageError
 from .raw import RawGraph, read_answer
 
-TIME_LIMIT_S = 20.0
+TIME_LIMIT_S = 20.0  # and a second per MiB of the file, up to 40 more
 MEMORY_LIMIT_BYTES = 2 * 2**30
-ANSWER_LIMIT_BYTES = 512 * 2**20
+ANSWER_LIMIT_BYTES = 128 * 2**20  # of JSON: about 500,000 operators
 _POLL_S = 0.05
 _ROOT = str(Path(__file__).resolve().parents[2])
 
@@ -58,7 +58,8 @@ def read_in_child(
     Cancelled : `cancelled` said True.
     """
     memory_limit = MEMORY_LIMIT_BYTES + 4 * len(content)
-    request = json.dumps({"bindings": dict(bindings), "memory": memory_limit}).encode() + b"\n"
+    limits = {"memory": memory_limit, "seconds": TIME_LIMIT_S + min(len(content) / 2**20, 40.0)}
+    request = json.dumps({"bindings": dict(bindings), **limits}).encode() + b"\n"
     # Files, not pipes: nothing blocks, and the answer's size can be watched while it grows.
     with (
         tempfile.TemporaryFile() as question,
@@ -69,7 +70,7 @@ def read_in_child(
         question.seek(0)
         process = _start(question, answer, complaints)
         try:
-            _wait(process, answer, memory_limit, where, cancelled)
+            _wait(process, answer, limits, where, cancelled)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -102,7 +103,7 @@ def _start(question: Any, answer: Any, complaints: Any) -> subprocess.Popen[byte
 def _wait(
     process: subprocess.Popen[bytes],
     answer: Any,
-    memory_limit: int,
+    limits: Mapping[str, float],
     where: str,
     cancelled: Callable[[], bool] | None,
 ) -> None:
@@ -112,8 +113,7 @@ def _wait(
     ------
     FileError : over time, memory or answer size. Cancelled : no longer wanted.
     """
-    deadline = time.monotonic() + TIME_LIMIT_S
-    watched = psutil.Process(process.pid)
+    deadline = time.monotonic() + limits["seconds"]
     while True:
         try:
             process.wait(timeout=_POLL_S)
@@ -124,26 +124,26 @@ def _wait(
             raise Cancelled("reading was cancelled", where=where)
         if time.monotonic() > deadline:
             raise FileError(
-                f"reading took longer than {TIME_LIMIT_S:.0f} s and was stopped",
+                f"reading took longer than {limits['seconds']:.0f} s and was stopped",
                 where=where,
                 lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
             )
-        try:
-            resident = watched.memory_info().rss
-        except psutil.Error:
-            resident = 0  # it ended between two looks
-        if resident > memory_limit:
-            raise _out_of_memory(where, memory_limit)
+        if _resident_bytes(process.pid) > limits["memory"]:
+            raise FileError(
+                f"reading needs more than {limits['memory'] / 2**30:.1f} GiB of memory and was stopped",
+                where=where,
+                lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
+            )
         if os.fstat(answer.fileno()).st_size > ANSWER_LIMIT_BYTES:
             raise FileError("the graph is too large to show", where=where, lever="Split the model.")
 
 
-def _out_of_memory(where: str, limit: int) -> FileError:
-    return FileError(
-        f"reading needs more than {limit / 2**30:.1f} GiB of memory and was stopped",
-        where=where,
-        lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
-    )
+def _resident_bytes(pid: int) -> int:
+    """Memory that the process holds now; 0 where it has just ended."""
+    try:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.Error:
+        return 0
 
 
 def _died(code: int, complaints: bytes, where: str) -> FileError:
@@ -158,7 +158,7 @@ def _died(code: int, complaints: bytes, where: str) -> FileError:
 # ---------------------------------------------------------------- the child's side
 
 
-def _limit_self(memory: int) -> None:
+def _limit_self(memory: int, seconds: int) -> None:
     """Limit memory, processor time, core dumps and files of this process, where the system can."""
     try:
         import resource
@@ -166,7 +166,7 @@ def _limit_self(memory: int) -> None:
         return
     for name, limit in (
         ("RLIMIT_AS", memory),
-        ("RLIMIT_CPU", int(TIME_LIMIT_S) + 1),
+        ("RLIMIT_CPU", seconds),
         ("RLIMIT_CORE", 0),
         ("RLIMIT_FSIZE", ANSWER_LIMIT_BYTES),
     ):
@@ -185,14 +185,14 @@ def main() -> int:
     answer_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the answer
     content = sys.stdin.buffer.read()
-    _limit_self(int(request["memory"]) + len(content))
+    _limit_self(int(request["memory"]) + len(content), int(request["seconds"]) + 1)
     gc.disable()  # one short run over millions of objects that nothing will need afterwards
     from .onnx_file import read_model
 
     try:
         text = json.dumps(read_model(content, request["bindings"]), separators=(",", ":"))
     except TilewrightError as error:
-        kind = {"UsageError": "usage", "UnknownShapeError": "shape"}.get(type(error).__name__, "file")
+        kind = "usage" if isinstance(error, UsageError) else "file"
         text = _error(kind, error.what, error.where, error.lever)
     except (
         ValueError,

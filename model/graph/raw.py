@@ -12,16 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import FileError, TilewrightError, UnknownShapeError, UsageError
+from ..errors import FileError, TilewrightError, UsageError
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 _T = TypeVar("_T")
 
-_KINDS: dict[str, type[TilewrightError]] = {
-    "file": FileError,
-    "usage": UsageError,
-    "shape": UnknownShapeError,
-}
+_KINDS: dict[str, type[TilewrightError]] = {"file": FileError, "usage": UsageError}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +89,7 @@ def read_answer(text: bytes, where: str) -> RawGraph:
 
     Raises
     ------
-    FileError, UsageError, UnknownShapeError : what the child itself refused.
+    FileError, UsageError : what the child itself refused.
     FileError : the answer is damaged.
     """
     try:
