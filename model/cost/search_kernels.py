@@ -187,7 +187,8 @@ def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
                         seen += 1
                         wanted += tile[d] < extents[d]
             depth = min(depth, wanted)
-        acc[a, ACC_DEPTH0] = depth
+        # Loops that the tensor does not see make no difference: equal tiles get equal depths, and can be shared.
+        acc[a, ACC_DEPTH0] = effective(acc[a, ACC_TOUCH], path[o], depth, loops)
         set_register_depth(ops, acc, a, loops, path, lengths)
 
 
@@ -318,7 +319,7 @@ def judge(
                 first += work[W_BYTES0, a]
             if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
                 final += work[W_BYTES0, a]
-    matrix, lead, tail, spilled = 0.0, 0.0, 0.0, 0.0
+    matrix, lead, tail, spilled, excess = 0.0, 0.0, 0.0, 0.0, 0.0
     most, used = 1.0, 1.0
     seen = False
     for o in range(ops.shape[0]):
@@ -347,7 +348,9 @@ def judge(
                 if acc[a, ACC_DEPTH1] < lengths[o]:
                     elements = tile_elements(acc, a, axes, path[o], acc[a, ACC_DEPTH1], loops, extents)
                     size = float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
-                    spilled += max(0.0, size - limits[L_REGISTERS]) * 2.0 * steps / share
+                    over = max(0.0, size - limits[L_REGISTERS])
+                    spilled += over * 2.0 * steps / share
+                    excess = max(excess, over)
         busy = vector[o] * points[o] / mach[M_LANES] / share
         if seen:
             tail += busy
@@ -358,17 +361,20 @@ def judge(
             length[d] = extents[d]
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     moving = bits / 8.0 / width
+    onchip = spilled / mach[M_ONCHIP]
+    if excess > capacity - peak:
+        moving += spilled / width
+        onchip = 0.0
     if mach[M_INFLIGHT] <= 0.0:  # a step's load takes at least its share of the latency
         loading = inward / 8.0 / width
         moving += max(0.0, most * mach[M_LATENCY] / stages - loading)
     first = min(first / mach[M_PORT], moving)
     final = min(final / mach[M_PORT], moving - first)
     if stages >= 2:
-        busy = (lead + max(matrix, tail)) / mach[M_CLOCK]
+        busy = (lead + max(matrix, tail)) / mach[M_CLOCK] + onchip
         seconds = first + final + max(busy, moving - first - final)
     else:
-        seconds = (lead + matrix + tail) / mach[M_CLOCK] + moving
-    seconds += spilled / (mach[M_ONCHIP] if peak < capacity else width)
+        seconds = (lead + matrix + tail) / mach[M_CLOCK] + onchip + moving
     score[S_TRAFFIC] = bits
     score[S_FOOTPRINT] = peak
     score[S_SECONDS] = seconds
