@@ -76,6 +76,10 @@ class Engine:
     def __init__(self) -> None:
         self._cache: Any = None
 
+    def forget(self) -> None:
+        """Forget solved groups, as at a start."""
+        self._cache = None
+
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
     ) -> OperatorGraph:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,7 +70,13 @@ def run(arguments: argparse.Namespace) -> int:
         for row in make(arguments)
         if arguments.only in row.name
     ]
-    if arguments.json:
+    report(rows, as_json=arguments.json)
+    return 0
+
+
+def report(rows: Sequence[Measurement], *, as_json: bool) -> None:
+    """Print measurements as a table or as one JSON document."""
+    if as_json:
         print_json(
             {
                 "format": 1,
@@ -89,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
                 ],
             }
         )
-        return 0
+        return
     table = [("", "median", "95 % within", "goal", "times better", "samples")]
     for row in rows:
         goal = "-" if row.goal is None else quantity(row.goal, row.unit, 3)
@@ -105,7 +111,6 @@ def run(arguments: argparse.Namespace) -> int:
             )
         )
     print(columns(table, right=(1, 2, 3, 4, 5)))
-    return 0
 
 
 def repeated(graph: OperatorGraph, operators: int) -> OperatorGraph:

@@ -1,0 +1,288 @@
+"""measure the window on this machine: first picture, layout, frames, edits, GUI turns, memory
+
+The real window is opened (offscreen where there is no display) on a real model; every figure is taken through
+it. Kernels are loaded first. Frames are forced repaints of the canvas: they count what the GUI thread spends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from model.commands.bench import Measurement, repeated, report
+from model.errors import TilewrightError, UsageError
+from model.graph.bindings import parse_bindings
+from model.graph.graph import OperatorGraph
+from model.plan.plan import Plan
+
+from .display import why_no_window
+
+if TYPE_CHECKING:
+    from .document import Document
+    from .window import Window
+
+FRAMES = 120
+LIMIT_S = 300.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument(
+        "graphs",
+        nargs="*",
+        default=[],
+        metavar="GRAPH",
+        help="models or samples (default: the transformer block repeated to 1,000 and 5,000 operators)",
+    )
+    parser.add_argument("--hardware", default="edge-npu", help="machine (default: %(default)s)")
+    parser.add_argument("--workload", default="azure-code", help="workload (default: %(default)s)")
+    parser.add_argument("--bind", default="", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument("--edits", type=int, default=30, help="edits in the middle (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print."""
+    if arguments.edits < 1:
+        raise UsageError(f"--edits {arguments.edits}", lever="Give at least 1.")
+    if why_no_window():
+        os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    from .app import make_application
+
+    application = make_application()
+    bench = Bench(application, arguments)
+    rows: list[Measurement] = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        for source in arguments.graphs or ("1000", "5000"):
+            rows += bench.measure(source, Path(folder))
+    report(rows, as_json=arguments.json)
+    sys.stdout.flush()
+    return 0
+
+
+class Memory(threading.Thread):
+    """The process's largest resident size while it runs, looked at every 20 ms."""
+
+    def __init__(self) -> None:
+        super().__init__(name="memory-watch", daemon=True)
+        self.peak_bytes = 0
+        self._stop_asked = threading.Event()
+
+    def run(self) -> None:
+        """Look until `end`."""
+        process = psutil.Process()
+        while not self._stop_asked.wait(0.02):
+            self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
+
+    def end(self) -> int:
+        """Stop looking; the peak in bytes."""
+        self._stop_asked.set()
+        self.join()
+        return self.peak_bytes
+
+
+class Bench:
+    """One window at a time, driven as a user would and timed."""
+
+    def __init__(self, application: Any, arguments: argparse.Namespace) -> None:
+        self._application = application
+        self._arguments = arguments
+
+    def measure(self, source: str, folder: Path) -> list[Measurement]:
+        """All rows of one model; `source` may be a number of operators to repeat the sample to."""
+        from PySide6.QtCore import QSettings
+
+        from .document import Document
+        from .window import Window
+
+        settings = QSettings(str(folder / "settings.ini"), QSettings.Format.IniFormat)
+        document = Document()
+        window = Window(document, settings)
+        window.canvas.stage.animated = False
+        window.resize(1680, 1020)
+        window.show()
+        try:
+            document.start_kernels()
+            self._until(lambda: document.ready, "kernels")
+            document.choose_hardware(self._arguments.hardware)
+            document.choose_workload(self._arguments.workload)
+            self._until(lambda: document.accelerator is not None and document.workload is not None, "machine")
+            return list(self._rows(window, source))
+        finally:
+            window.close()
+            document.close()
+            window.deleteLater()
+            self._application.processEvents()
+
+    def _rows(self, window: Window, source: str) -> Iterator[Measurement]:
+        from .turns import TurnClock
+
+        document = window.document
+        gc.collect()
+        memory = Memory()
+        memory.start()
+        clock = TurnClock(keep=True)
+        began = time.perf_counter()
+        if source.isdigit():
+            graph = self._repeated(int(source))
+            clock.start()
+        else:
+            clock.start()
+            faults: list[str] = []
+            document.said.connect(lambda text, level: faults.append(text) if level == "error" else None)
+            document.open(source, parse_bindings(self._arguments.bind))
+            self._until(lambda: document.graph is not None or bool(faults), "the model")
+            if document.graph is None:
+                raise TilewrightError(faults[0])
+            graph = document.graph
+        title = f"{graph.name}, {len(graph.operators):,} operators"
+        yield Measurement(f"{title}: file read", (time.perf_counter() - began,), None)
+
+        first, laid_out, first_cost = self._open(window, graph)
+        yield Measurement("  parsed to first picture", (first,), 0.300)
+        yield Measurement("  parsed to laid out", (laid_out,), 1.0)
+        yield Measurement("  parsed to first numbers, unfused plan included", (first_cost,), None)
+        goal = 1 / 60 if len(graph.operators) <= 5_600 else 0.033
+        window.canvas.zoom_to_fit()
+        yield Measurement("  pan, all in view: frame", self._pan(window), goal)
+        yield Measurement("  zoom, from all to a few: frame", self._zoom(window), goal)
+        yield Measurement("  pan, a few in view: frame", self._pan(window), goal)
+        costs, tails = self._edits(window)
+        yield Measurement("  edit in the middle to its numbers", costs, 0.016)
+        if tails:
+            yield Measurement("  edit in the middle to its p95", tails, 0.100)
+        clock.stop()
+        yield Measurement("  longest GUI turn", (max(clock.delays_s),), 0.050)
+        yield Measurement("  GUI turns, 99.9 % within", (_percentile(clock.delays_s, 0.999),), 0.050)
+        for seconds, stack in clock.slow[-3:]:
+            print(f"GUI turn of {seconds * 1e3:.0f} ms:\n{stack}", file=sys.stderr)
+        yield Measurement("  peak memory", (float(memory.end()),), None, "B")
+
+    def _repeated(self, operators: int) -> OperatorGraph:
+        from model.graph.load import load_graph
+
+        return repeated(load_graph("transformer_block"), operators)
+
+    def _open(self, window: Window, graph: OperatorGraph) -> tuple[float, float, float]:
+        """Seconds from a parsed graph to the first picture, to the layout, and to the first numbers."""
+        document, canvas = window.document, window.canvas
+        if document.graph is graph:  # the file was opened a moment ago: let it settle, then begin again
+            self._until(lambda: document.runner.is_idle, "the first numbers")
+        self._application.processEvents()
+        began = time.perf_counter()
+        seen: dict[str, float] = {}
+
+        def note(name: str, there: bool) -> None:
+            if there and name not in seen:
+                seen[name] = time.perf_counter() - began
+
+        document.engine.forget()
+        document.set_graph(graph)
+
+        def complete() -> bool:
+            note("picture", canvas.has_scene and canvas.stage.picture() is not None)
+            note("layout", canvas.has_scene and not canvas.stage.is_waiting)
+            cost = document.cost
+            note("numbers", cost is not None and cost.request.plan is document.plan)
+            return len(seen) == 3 and document.runner.is_idle
+
+        self._until(complete, "the picture and the numbers")
+        return seen["picture"], seen["layout"], seen["numbers"]
+
+    def _frame(self, window: Window) -> float:
+        began = time.perf_counter()
+        window.canvas.viewport().repaint()
+        return time.perf_counter() - began
+
+    def _pan(self, window: Window) -> tuple[float, ...]:
+        canvas = window.canvas
+        out: list[float] = []
+        for step in range(FRAMES):
+            way = 1 if step % 40 < 20 else -1
+            canvas.set_camera(canvas.camera.panned(13.0 * way, 9.0 * way))
+            out.append(self._frame(window))
+            self._application.processEvents()
+        return tuple(out)
+
+    def _zoom(self, window: Window) -> tuple[float, ...]:
+        canvas = window.canvas
+        middle = canvas.viewport().rect().center()
+        factor = (1.0 / canvas.camera.zoom) ** (1.0 / FRAMES)
+        out: list[float] = []
+        for _ in range(FRAMES):
+            canvas.set_camera(canvas.camera.zoomed(factor, middle.x(), middle.y()))
+            out.append(self._frame(window))
+            self._application.processEvents()
+        return tuple(out)
+
+    def _edits(self, window: Window) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Toggle edges in the middle, each a structure that the cache has not seen; undo between."""
+        from model.plan import edits
+
+        document = window.document
+        graph, plan = document.graph, document.plan
+        assert graph is not None and plan is not None
+        half = len(graph.operators) // 2
+        middle = sorted(graph.edges.tolist(), key=lambda edge: abs(edge[0] - half))
+        costs: list[float] = []
+        tails: list[float] = []
+        structures: set[tuple[object, ...]] = set()
+        for producer, consumer, _ in middle:
+            if len(costs) == self._arguments.edits:
+                break
+            ends = (graph.operators[producer], graph.operators[consumer])
+            structure = tuple(
+                (end.op_type, end.dims, end.inputs[0].axes if end.inputs else ()) for end in ends
+            )
+            if structure in structures:
+                continue
+            structures.add(structure)
+            began = time.perf_counter()
+            try:
+                candidate = edits.toggle(graph, plan, producer, consumer)
+            except TilewrightError:
+                continue
+            document.commit(candidate, "bench")
+            self._until(partial(_shows, document, candidate), "numbers")
+            costs.append(time.perf_counter() - began)
+            if document.cost is not None and document.cost.totals.feasible:
+                self._until(partial(_served, document, candidate), "the p95")
+                tails.append(time.perf_counter() - began)
+            self._until(lambda: document.runner.is_idle, "rest")
+            document.undo()
+            self._until(lambda: document.runner.is_idle, "rest")
+        return tuple(costs), tuple(tails)
+
+    def _until(self, there: Callable[[], bool], what: str) -> None:
+        end = time.perf_counter() + LIMIT_S
+        while not there():
+            if time.perf_counter() > end:
+                raise TilewrightError(
+                    f"{what} took longer than {LIMIT_S:.0f} s", lever="Try a smaller model."
+                )
+            self._application.processEvents()
+            time.sleep(0.0005)
+
+
+def _shows(document: Document, plan: Plan) -> bool:
+    return document.cost is not None and document.cost.request.plan is plan
+
+
+def _served(document: Document, plan: Plan) -> bool:
+    return document.served is not None and document.served.cost.request.plan is plan
+
+
+def _percentile(values: list[float], share: float) -> float:
+    """Nearest rank."""
+    return sorted(values)[max(0, -(-int(share * 1000) * len(values) // 1000) - 1)]
