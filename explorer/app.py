@@ -67,7 +67,7 @@ def open_window(arguments: argparse.Namespace) -> int:
     return _interactive(arguments, bindings)
 
 
-def _application() -> QApplication:
+def make_application() -> QApplication:
     """The one `QApplication`, with names, style and font."""
     try:
         from PySide6.QtWidgets import QApplication
@@ -95,7 +95,7 @@ def _begin(window: Window, arguments: argparse.Namespace, bindings: dict[str, in
 
 
 def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int:
-    application = _application()
+    application = make_application()
     from PySide6.QtCore import QSettings, QTimer
 
     from . import look
@@ -156,7 +156,8 @@ def _tell_faults(document: Document) -> None:
             return
         log.error("unhandled fault\n%s", "".join(traceback.format_exception(kind, fault, trace)))
         document.said.emit(
-            f"A fault of Tilewright's own: {kind.__name__}: {fault}. The plan is as it was; details are in the log.",
+            f"A fault of Tilewright's own: {kind.__name__}: {fault}. The plan is as it was; "
+            "details are in the log.",
             "error",
         )
 
@@ -171,7 +172,7 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
         target = target.with_name(target.name + ".png")
     if not arguments.file:
         arguments.file = SAMPLE
-    application = _application()
+    application = make_application()
     from . import look
     from .document import Document
     from .window import Window
@@ -182,7 +183,7 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
         look.set_theme(application, os.environ.get("TILEWRIGHT_THEME", "light"))
         document = Document()
         window = Window(document, settings)
-        window.canvas.animated = False
+        window.canvas.stage.animated = False
         faults: list[str] = []
         document.failed.connect(lambda _, sentence: faults.append(sentence))
         window.resize(*PICTURE_SIZE)

@@ -138,8 +138,8 @@ class Docks(QMainWindow):
             dock = self.docks.get(name)
             if dock is None:
                 continue
-            dock.setFloating(False)
             self.addDockWidget(area, dock)
+            dock.setFloating(False)
             if area == BOTTOM and area in first:
                 self.tabifyDockWidget(first[area], dock)
             first.setdefault(area, dock)
@@ -173,9 +173,9 @@ class Docks(QMainWindow):
         """The layout, to be kept."""
         return self.saveState(STATE_VERSION)
 
-    def restore_layout(self, state: QByteArray) -> bool:
+    def restore_layout(self, state: object) -> bool:
         """Back to a kept layout; False, with the default layout, where it is not usable."""
-        if state.isEmpty() or not self.restoreState(state, STATE_VERSION):
+        if not isinstance(state, QByteArray) or not self.restoreState(state, STATE_VERSION):
             self.reset()
             return False
         self._shared = True

@@ -597,7 +597,11 @@ class Document(QObject):
     def _request_serving(self) -> None:
         if self._cost is None:
             return
-        if self._workload is not None:
+        if not self._cost.totals.feasible and self._serving is not None:
+            # What does not fit cannot be served; the panel says which group and why.
+            self._serving = self._served = None
+            self.serving_changed.emit(None)
+        if self._workload is not None and self._cost.totals.feasible:
             request = ServingRequest(self._cost, self._workload, self._slots, self._rate_per_s)
             epoch = self._serving_epoch
             self.runner.submit(
@@ -623,7 +627,8 @@ class Document(QObject):
         baseline, workload = self._baseline, self._workload
         if baseline is None:
             return
-        complete = baseline.totals is not None and (baseline.serving is not None or workload is None)
+        unserved = workload is not None and baseline.serving is None
+        complete = baseline.totals is not None and not (unserved and baseline.totals.feasible)
         request = self.request(baseline.plan)
         if complete or request is None:
             return
@@ -632,7 +637,7 @@ class Document(QObject):
         def work() -> Baseline:
             cost = self.engine.simulate(request)
             serving = None
-            if workload is not None:
+            if workload is not None and cost.totals.feasible:
                 serving = self.engine.serve(ServingRequest(cost, workload, slots, rate))
             return replace(baseline, totals=cost.totals, serving=serving)
 

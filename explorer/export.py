@@ -101,8 +101,10 @@ def _sizes(tile: tuple[tuple[str, int], ...]) -> str:
 def result_json(result: CostResult, serving: ServingResult | None) -> str:
     """CONTRACT's document, the same that `tilewright simulate --json` prints."""
     from model.cost.document import simulate_document
+    from model.serving.document import serving_document
 
-    return json.dumps(simulate_document(result, serving), ensure_ascii=False, indent=1) + "\n"
+    tail = serving_document(serving) if serving is not None else None
+    return json.dumps(simulate_document(result, tail), ensure_ascii=False, indent=1) + "\n"
 
 
 def write_picture(canvas: Pictured, path: Path) -> None:

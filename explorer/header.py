@@ -102,8 +102,8 @@ def metrics(
             *delta(now.latency_s, base.latency_s if base else None, "seconds", False),
             why=why.latency(cost),
         ),
-        _percentile(serving, baseline, label, "p95", 0.95, serving_is_behind),
-        _percentile(serving, baseline, label, "p99", 0.99, serving_is_behind),
+        _percentile(serving, baseline, label, "p95", 0.95, serving_is_behind, now.feasible),
+        _percentile(serving, baseline, label, "p99", 0.99, serving_is_behind, now.feasible),
         MetricValue(
             captions[5],
             now.bottleneck or look.NO_NUMBER,
@@ -123,9 +123,10 @@ def _percentile(
     name: str,
     share: float,
     behind: bool,
+    fits: bool,
 ) -> MetricValue:
     if serving is None:
-        return MetricValue(name)
+        return MetricValue(name, aside="" if fits else "does not fit", state="bad")
     if serving.unstable:
         return MetricValue(
             name, "unstable", f"ρ {serving.utilisation:.2f}", "queue grows", "bad", behind=behind

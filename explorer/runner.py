@@ -197,6 +197,10 @@ def trace_of(fault: BaseException) -> str:
     return "".join(traceback.format_exception(fault))
 
 
+CHILD = ("-m", "model.compiled")
+"""What Python runs to fill the kernel cache."""
+
+
 class Kernels(QObject):
     """Compiled kernels: filled by a child process where the cache is empty, then loaded by the worker.
 
@@ -231,7 +235,7 @@ class Kernels(QObject):
             return
         child = QProcess(self)
         child.setProgram(sys.executable)
-        child.setArguments(["-m", "model.compiled"])
+        child.setArguments(list(CHILD))
         child.readyReadStandardOutput.connect(self._read)
         child.readyReadStandardError.connect(self._read_errors)
         child.finished.connect(self._ended)
@@ -251,7 +255,11 @@ class Kernels(QObject):
     def _read(self) -> None:
         if self._child is None:
             return
-        self._rest += bytes(self._child.readAllStandardOutput().data()).decode("utf-8", "replace")
+        self.take_output(bytes(self._child.readAllStandardOutput().data()).decode("utf-8", "replace"))
+
+    def take_output(self, text: str) -> None:
+        """Read what the child printed; a line may come in pieces."""
+        self._rest += text
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
             words = line.split()  # kernel 3 of 41: model.cost.traffic.evaluate

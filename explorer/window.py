@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QSettings, QTimer, Slot
+from PySide6.QtCore import QByteArray, QSettings, QTimer, Slot
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import (
     QApplication,
@@ -176,7 +176,7 @@ class Window(QMainWindow):
         self.start.show_recent(self.recent_files())
         self.resize(1400, 880)
         geometry = self.settings.value("window/geometry")
-        if geometry is not None:
+        if isinstance(geometry, QByteArray):
             self.restoreGeometry(geometry)
         places = screens()
         if not self.isMaximized() and not self.isFullScreen():

@@ -121,7 +121,7 @@ class DemandProfile(Panel):
         plot.getViewBox().sigXRangeChanged.connect(lambda *_: self._draw())
         self._bars = pyqtgraph.BarGraphItem(x0=[], x1=[], height=[])
         self._limit = pyqtgraph.InfiniteLine(
-            angle=0, label="", labelOpts={"position": 0.98, "anchors": [(1, 1), (1, 1)]}
+            angle=0, label="", labelOpts={"position": 0.98, "anchors": [(1, 0), (1, 0)]}
         )
         plot.addItem(self._bars)
         plot.addItem(self._limit)

@@ -54,11 +54,18 @@ class TrafficRow:
 
 
 def level_pairs(result: CostResult) -> tuple[Pair, ...]:
-    """Pairs of levels that anything crosses, outermost first."""
+    """Pairs of levels that anything crosses, outermost first; those that skip a level (spill) last."""
     order = {level.name: rank for rank, level in enumerate(result.request.accelerator.memory)}
     found = {(row.outer, row.inner) for group in result.groups for row in group.traffic}
     last = len(order)
-    return tuple(sorted(found, key=lambda pair: (order.get(pair[0], last), order.get(pair[1], last))))
+    return tuple(sorted(found, key=lambda pair: (skips(result, pair), order.get(pair[0], last))))
+
+
+def skips(result: CostResult, pair: Pair) -> bool:
+    """Whether traffic between these levels passes by one in between: what the registers spill outwards."""
+    machine = result.request.accelerator
+    inner_is_memory = any(level.name == pair[1] for level in machine.memory)
+    return not inner_is_memory and pair[0] != machine.buffer.name
 
 
 def rows_by_group(result: CostResult) -> list[TrafficRow]:
@@ -286,7 +293,7 @@ def _pair_column(result: CostResult, pair: Pair) -> Column:
         if (row.outer, row.inner) == pair
     )
     return Column(
-        outer,
+        f"{outer} spill" if skips(result, pair) else outer,
         lambda row: look.fmt_bytes(row.total(pair)),
         lambda row: row.total(pair),
         f"Bytes read and written between {outer} and {inner}",

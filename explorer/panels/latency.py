@@ -9,10 +9,13 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QSpinBox
 
+from model.cost.result import CostResult
 from model.serving.result import ServingResult
 
+from .. import look
 from ..controls import Combo
 from ..document import Document
+from ..names import group_name
 from .distribution import Distribution
 from .panel import Panel
 from .parts import Parts, shown_parts
@@ -29,6 +32,19 @@ def unstable_sentence(result: ServingResult) -> str:
         "(rho ≥ 1), so the queue grows without end and there is no p95. "
         "Lower the rate, add slots, or shorten the plan."
     )
+
+
+def unfit_sentence(cost: CostResult | None) -> str:
+    """Why a plan cannot be served: the first group that does not fit, and its levers; empty where all fit."""
+    for index, group in enumerate(cost.groups if cost is not None else ()):
+        lack = group.infeasible
+        if lack is not None:
+            levers = "; ".join(lack.levers) or "split it"
+            return (
+                f"No request can be served: {group_name(index)} needs {look.fmt_bytes(lack.demand_bytes)} in "
+                f"{lack.memory}, {look.fmt_bytes(lack.capacity_bytes)} available. Try: {levers}."
+            )
+    return ""
 
 
 class Latency(Panel):
@@ -114,7 +130,8 @@ class Latency(Panel):
             self.say("No workload is chosen. Choose one in the header to see p95 and p99.")
             return
         if result is None:
-            self.say("Serving the workload…")
+            lacking = unfit_sentence(document.cost)
+            self.say(lacking or "Serving the workload…", "warning" if lacking else "note")
             return
         self._read_controls()
         source = f"{result.source} · {_slots(result.slots)}"

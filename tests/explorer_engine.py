@@ -1,0 +1,87 @@
+"""A model for the window's tests: answers by hand, at once, and as slow or as broken as a test asks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from explorer.engine import Engine, ServingRequest
+from model.cost.result import CostRequest, CostResult
+from model.errors import FileError
+from model.graph.graph import OperatorGraph
+from model.hardware.accelerator import Accelerator
+from model.plan.plan import Plan
+from model.serving.result import ServingResult
+from model.serving.workload import Throttle, Workload
+
+from . import made_results
+
+
+class HandEngine(Engine):
+    """Latency follows the number of groups, so that every edit shows; nothing is compiled.
+
+    Attributes
+    ----------
+    gate : cleared: cost requests wait for it, as a slow computation would.
+    begun : revision of the cost request that began last.
+    asked : revisions of the cost requests that were computed, in order.
+    fault : raised by the next cost request.
+    unfit : whether results keep their group that does not fit.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.begun = -1
+        self.asked: list[int] = []
+        self.fault: Exception | None = None
+        self.serving_fault: Exception | None = None
+        self.unfit = False
+        self.unstable = False
+
+    def load_graph(
+        self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
+    ) -> OperatorGraph:
+        if "missing" in source:
+            raise FileError("no such file", where=source, lever="Choose another.")
+        return made_results.chain()
+
+    def load_hardware(self, source: str) -> Accelerator:
+        return made_results.machine()
+
+    def load_workload(self, source: str) -> Workload:
+        return workload(source)
+
+    def starting_plan(self, graph: OperatorGraph) -> Plan:
+        return made_results.plan()
+
+    def simulate(self, request: CostRequest) -> CostResult:
+        self.begun = request.revision
+        assert self.gate.wait(20)
+        self.asked.append(request.revision)
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
+        result = made_results.cost(
+            request.graph, request.plan, request.revision, scale=0.5 + len(request.plan.groups) / 8
+        )
+        result = replace(result, request=request)
+        return result if self.unfit else made_results.fitting(result)
+
+    def serve(self, request: ServingRequest) -> ServingResult:
+        fault, self.serving_fault = self.serving_fault, None
+        if fault is not None:
+            raise fault
+        p95_ms = 20.0 + 5.0 * len(request.cost.groups)
+        result = made_results.serving(p95_ms, unstable=self.unstable)
+        return replace(result, slots=request.slots or 4)
+
+    def load_kernels(self) -> None:
+        pass
+
+
+def workload(name: str = "azure-code") -> Workload:
+    """A workload that only has a name: the hand-made engine asks for no more."""
+    return Workload(name, "", "sha256:workload", 0, None, "dynamic", False, Throttle(), ())

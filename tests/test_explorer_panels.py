@@ -1,0 +1,298 @@
+"""Every panel opens empty, full and with an error; what it shows is what the result says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication
+
+from explorer import header, look
+from explorer.document import Baseline, Document
+from explorer.panels.demand import Demand, DemandProfile
+from explorer.panels.distribution import Curve
+from explorer.panels.groups import GroupsTable, group_rows
+from explorer.panels.heatmap import (
+    Heatmap,
+    Scale,
+    level_pairs,
+    rows_by_group,
+    rows_by_operator,
+    rows_by_tensor,
+)
+from explorer.panels.history import History
+from explorer.panels.latency import Latency
+from explorer.panels.parts import shown_parts
+from explorer.panels.registers import RegisterGauges, gauge_rows
+from explorer.tiles import TileEditor
+
+from . import made_results
+from .explorer_engine import HandEngine, workload
+from .test_explorer_document import merged, settle
+
+PANELS = (Heatmap, RegisterGauges, Latency, DemandProfile, GroupsTable, History, TileEditor)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def theme(qapp: QApplication):
+    """The look as in the program."""
+    look.prepare(qapp)
+    look.set_theme(qapp, "light")
+
+
+@pytest.fixture
+def document(qtbot):
+    made = Document(engine=HandEngine())
+    made.engine.unfit = True
+    yield made
+    assert made.close()
+
+
+def fill(qtbot, document: Document) -> None:
+    document.engine.unfit = False
+    document.set_accelerator(made_results.machine())
+    document.set_workload(workload())
+    document.set_graph(made_results.chain())
+    settle(qtbot, document)
+
+
+@pytest.mark.parametrize("kind", PANELS)
+@pytest.mark.parametrize("theme_name", ["light", "dark"])
+def test_a_panel_opens_empty_full_and_with_an_error(qtbot, qapp, document, kind, theme_name):
+    look.set_theme(qapp, theme_name)
+    panel = kind(document)
+    qtbot.addWidget(panel)
+    panel.resize(420, 320)
+    panel.show()
+    assert panel.title and panel.line
+    assert panel.message.endswith((".", "…"))
+    panel.grab()
+    fill(qtbot, document)
+    if kind is History:
+        document.commit(merged(document.plan, 0), "Fuse")
+        settle(qtbot, document)
+    assert panel.message == ""
+    assert not panel.grab().isNull()
+    for name in ("cost", "serving"):
+        document.failed.emit(name, "group 2: made for the test. Try another.")
+    if kind is not History:
+        assert "made for the test" in panel.message
+    panel.grab()
+    document.set_graph(None)
+    assert panel.message
+    look.set_theme(qapp, "light")
+
+
+@pytest.mark.parametrize("kind", PANELS)
+def test_a_hidden_panel_catches_up_when_shown(qtbot, document, kind):
+    panel = kind(document)
+    qtbot.addWidget(panel)
+    fill(qtbot, document)
+    document.commit(merged(document.plan, 0), "Fuse")
+    settle(qtbot, document)
+    panel.show()
+    assert panel.message == ""
+
+
+def test_traffic_rows_sum_to_the_result_in_every_mode():
+    result = made_results.cost()
+    pairs = level_pairs(result)
+    assert pairs == (("DRAM", "buffer"), ("buffer", "registers"))
+    for pair in pairs:
+        want = sum(
+            row.read_bytes + row.write_bytes
+            for group in result.groups
+            for row in group.traffic
+            if (row.outer, row.inner) == pair
+        )
+        for rows in (rows_by_group(result), rows_by_operator(result), rows_by_tensor(result)):
+            assert sum(row.total(pair) for row in rows) == want
+
+
+def test_the_colour_scale_spans_what_is_shown_and_survives_one_number():
+    rows = rows_by_group(made_results.cost())
+    scale = Scale.of(rows, (("DRAM", "buffer"),))
+    assert scale.fraction(int(scale.low)) == 0.0 and scale.fraction(int(scale.high)) == 1.0
+    assert Scale(5, 5).fraction(5) == 1.0
+    assert Scale.of([], ()) == Scale(0, 0)
+
+
+def test_a_click_in_the_traffic_map_selects_and_the_selection_is_marked(qtbot, document):
+    panel = Heatmap(document)
+    qtbot.addWidget(panel)
+    panel.resize(460, 300)
+    panel.show()
+    fill(qtbot, document)
+    where = panel.table.visualRect(panel.table.model().index(2, 1)).center()
+    qtbot.mouseClick(panel.table.viewport(), Qt.MouseButton.LeftButton, pos=where)
+    assert document.selection == (5, 6, 7, 8)
+    document.select((3,))
+    assert [index.row() for index in panel.table.selectionModel().selectedRows()] == [1]
+
+
+def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):
+    panel = Heatmap(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    before = panel.cells.scale
+    document.preview(merged(document.plan, 2))
+    settle(qtbot, document)
+    assert panel.cells.scale == before
+    document.preview(None)
+
+
+def test_gauges_put_what_spills_first_and_say_it_in_words():
+    rows = gauge_rows(made_results.cost())
+    assert rows[0].spills and rows[0].index == 2
+    assert "spills 3.0 MiB" in rows[0].reading and rows[0].state == "bad"
+    assert "Try: split before Mul_8" in rows[0].tip
+    assert [row.state for row in rows] == ["bad", "bad", "warn", "good"]  # 60,000 of 65,536 is close
+
+
+def test_simt_gauges_show_occupancy():
+    result = made_results.cost()
+    use = replace(result.groups[0].registers, live=181, limit=255, unit="registers per thread", occupancy=0.5)
+    groups = (replace(result.groups[0], registers=use), *result.groups[1:])
+    row = next(r for r in gauge_rows(replace(result, groups=groups)) if r.index == 0)
+    assert row.reading == "181 / 255 · occupancy 0.50"
+
+
+def test_the_groups_table_sorts_by_value_and_filters_by_word(qtbot, document):
+    panel = GroupsTable(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    column = [c.title for c in panel.table.rows.columns].index("Latency")
+    panel.table.sortByColumn(column, Qt.SortOrder.DescendingOrder)
+    assert panel.table.row_at(panel.table.model().index(0, 0)).index == 3
+    panel.filter.setText("spills")
+    assert panel.table.model().rowCount() == 1
+    assert panel.line.startswith("1 of 4")
+    text = panel.table.selected_text().splitlines()
+    assert text[0].startswith("Group\t") and len(text) == 2
+    assert sum(row.share for row in group_rows(document.cost)) > 0
+
+
+def test_demand_sums_to_bytes_and_keeps_every_peak_when_thinned():
+    result = made_results.cost()
+    demand = Demand.of(result)
+    moved = ((demand.end_s - demand.begin_s) * demand.bytes_per_s).sum()
+    assert moved == pytest.approx(sum(int(group.phases["bytes"].sum()) for group in result.groups))
+    assert demand.end_s[-1] == pytest.approx(
+        sum(int(group.phases["base_ns"].sum()) for group in result.groups) * 1e-9
+    )
+    rng = np.random.default_rng(0)
+    edges = np.arange(20_001) * 1e-6
+    many = Demand(
+        edges[:-1], edges[1:], rng.random(20_000), np.zeros(20_000, np.int32), np.zeros(20_000, np.int32)
+    )
+    drawn = many.bars(0.0, float(edges[-1]), 100)
+    assert len(drawn) <= 101 and int(np.argmax(many.bytes_per_s)) in drawn
+    assert many.at(float(edges[7]) + 5e-7) == 7 and many.at(-1.0) == -1 and many.at(1.0) == -1
+
+
+def test_the_curve_runs_through_the_percentiles_of_the_model():
+    result = made_results.serving()
+    curve = Curve.of(result)
+    for share, ns in ((0.5, result.p50_ns), (0.99, result.p99_ns)):
+        assert np.interp(share, curve.shares, curve.times_ns) == pytest.approx(ns, rel=0.02)
+    assert curve.times_ns[-1] == result.max_ns
+    assert np.all(np.diff(curve.times_ns) >= 0)
+
+
+def test_parts_are_largest_first_and_what_lies_within_is_not_added_again():
+    result = made_results.serving()
+    parts = shown_parts(result, "p95")
+    assert sum(ns for _, ns, _ in parts) == result.p95_ns
+    assert [name for name, _, _ in parts] == ["queue", "base"] and parts[0][2] > 0
+    assert shown_parts(result, "p42") == []
+
+
+def test_latency_says_unstable_and_shows_no_percentile(qtbot, document):
+    document.engine.unstable = True
+    panel = Latency(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    assert "Unstable" in panel.message and "rho ≥ 1" in panel.message and "add slots" in panel.message
+    p95 = header.metrics(document.cost, document.serving, document.baseline)[3]
+    assert p95.value == "unstable"
+
+
+def test_latency_says_which_group_does_not_fit(qtbot, document):
+    panel = Latency(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    document.set_accelerator(made_results.machine())
+    document.set_workload(workload())
+    document.set_graph(made_results.chain())
+    settle(qtbot, document)
+    assert "G4 needs 700 KiB in buffer" in panel.message and "halve k" in panel.message
+
+
+def test_slots_set_in_the_panel_reach_the_document(qtbot, document):
+    panel = Latency(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    panel.slots.setValue(9)
+    qtbot.waitUntil(lambda: document.serving is not None and document.serving.slots == 9, timeout=20_000)
+    assert document.slots == 9
+    assert "9 slots" in panel.line
+
+
+def test_history_lists_edits_with_what_they_did_and_goes_there(qtbot, document):
+    panel = History(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    start = document.plan
+    document.commit(merged(start, 0), "Fuse two")
+    settle(qtbot, document)
+    steps = panel.steps.steps
+    assert [step.text for step in steps] == ["As opened", "Fuse two"]
+    assert steps[1].delta.startswith("p95 −") and steps[1].state == "good"
+    panel.view.clicked.emit(panel.steps.index(0, 0))
+    assert document.plan == start
+    assert panel.steps.steps[1].undone
+
+
+# ------------------------------------------------------------------------------------------- header
+def test_header_deltas_name_their_baseline():
+    result = made_results.fitting(made_results.cost())
+    unfused = Baseline("unfused", result.request.plan, result.baseline, made_results.serving(60.0))
+    shown = header.metrics(result, made_results.serving(40.0), unfused)
+    assert [m.caption for m in shown] == [
+        "Launch reduction",
+        "On-chip reuse",
+        "Latency",
+        "p95",
+        "p99",
+        "Bottleneck",
+        "Feasible",
+    ]
+    assert (shown[0].value, shown[0].aside, shown[0].against) == ("60.0 %", "+60.0", "vs unfused")
+    assert (shown[1].value, shown[1].aside, shown[1].state) == ("0.500", "+0.500", "good")
+    assert (shown[2].value, shown[2].aside, shown[2].state) == ("1.82 ms", "−0.61", "good")
+    assert shown[3].aside.startswith("−") and shown[3].state == "good"
+    assert shown[5].aside == "gain 6.1 %" and shown[6].value == "4 / 4"
+    assert all(m.why for m in shown)
+    for metric in shown:
+        assert bool(metric.aside) == bool(metric.against)
+
+
+def test_header_without_results_and_with_a_plan_that_does_not_fit():
+    assert all(m.value == look.NO_NUMBER for m in header.metrics(None, None, None))
+    shown = header.metrics(made_results.cost(), None, None)
+    assert shown[6].value == "3 / 4" and shown[6].aside == "does not fit" and shown[6].against == "G4"
+    assert shown[3].value == look.NO_NUMBER and shown[3].aside == "does not fit"
+
+
+def test_equal_numbers_are_neither_good_nor_bad():
+    result = made_results.cost()
+    same = Baseline("pinned", result.request.plan, result.totals, made_results.serving())
+    shown = header.metrics(result, made_results.serving(), same)
+    assert [m.aside for m in shown[:5]] == ["±0"] * 5 and not any(m.state for m in shown[:5])

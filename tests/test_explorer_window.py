@@ -1,0 +1,530 @@
+"""The window: one list of actions, edits by key, find, tiles, layout that stays on the screen, opening."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QMimeData, QPointF, QRect, QSettings, Qt, QUrl
+from PySide6.QtGui import QDropEvent, QKeySequence
+from PySide6.QtWidgets import QApplication, QFileDialog
+
+from explorer import actions, export, look
+from explorer.actions import ACTIONS, Owner
+from explorer.chooser import Chooser, Entry, matching
+from explorer.dialogs import BindDialog, KeySheet, key_rows
+from explorer.docks import PLACES, on_screen
+from explorer.document import Document
+from explorer.search import index
+from explorer.startpage import Card
+from explorer.tile_sizes import Fit, ladder, stepped, units
+from explorer.window import Window
+from model.plan.edits import contraction_tails
+
+from . import made_results, worked
+from .explorer_engine import HandEngine, workload
+from .test_explorer_document import settle
+
+
+@pytest.fixture(scope="module", autouse=True)
+def theme(qapp: QApplication):
+    look.prepare(qapp)
+    look.set_theme(qapp, "light")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> QSettings:
+    return QSettings(str(tmp_path / "settings.ini"), QSettings.Format.IniFormat)
+
+
+@pytest.fixture
+def window(qtbot, settings):
+    """A window with the hand-made engine and nothing open."""
+    made = Window(Document(engine=HandEngine()), settings)
+    made.canvas.stage.animated = False
+    qtbot.addWidget(made)
+    made.show()
+    yield made
+    assert made.document.close()
+
+
+def fill(qtbot, window: Window) -> None:
+    document = window.document
+    document.set_accelerator(made_results.machine())
+    document.set_workload(workload())
+    document.set_graph(made_results.chain())
+    settle(qtbot, document)
+
+
+# ------------------------------------------------------------------------------------------ actions
+def test_every_key_belongs_to_one_action():
+    seen: dict[str, str] = {}
+    for action in ACTIONS:
+        for key in actions.shortcuts(action):
+            text = key.toString(QKeySequence.SequenceFormat.PortableText)
+            assert text, f"{action.id}: {action.shortcut!r} is no key"
+            assert text not in seen, f"{text}: {action.id} and {seen.get(text)}"
+            assert "Alt" not in text
+            seen[text] = action.id
+    assert len({action.id for action in ACTIONS}) == len(ACTIONS)
+
+
+def test_every_action_is_in_a_menu_in_the_palette_and_leads_to_a_method(window):
+    in_menus = {
+        found.objectName() for top in window.menuBar().actions() for found in top.menu().actions() if found
+    }
+    owners = {Owner.WINDOW: window, Owner.EDITOR: window.editor, Owner.CANVAS: window.canvas}
+    for action in ACTIONS:
+        assert action.id in in_menus
+        assert callable(getattr(owners[action.owner], action.handler))
+        assert action.tip and action.text
+    window.command_palette()
+    assert [entry.text for entry in window._choosing._entries] == [a.text.rstrip("…") for a in ACTIONS]
+    window._choosing.reject()
+
+
+def test_a_greyed_action_says_why(qtbot, window):
+    window._refresh_actions()
+    fuse = window.actions_by_id["plan.fuse"]
+    assert not fuse.isEnabled() and "No model is open" in fuse.toolTip()
+    fill(qtbot, window)
+    window._refresh_actions()
+    assert not fuse.isEnabled() and "Nothing is selected" in fuse.toolTip()
+    window.document.select((1, 3))
+    window._refresh_actions()
+    assert fuse.isEnabled() and fuse.toolTip() == "Selected operators become one group"
+
+
+def test_the_key_sheet_shows_every_key(qtbot, window):
+    rows = dict(key_rows())
+    shown = {keys for lines in rows.values() for keys, _ in lines}
+    for action in ACTIONS:
+        for key in actions.shortcuts(action):
+            text = key.toString(QKeySequence.SequenceFormat.NativeText)
+            assert any(text in line for line in shown)
+    sheet = KeySheet(window)
+    qtbot.addWidget(sheet)
+    sheet.grab()
+
+
+# -------------------------------------------------------------------------------------------- edits
+def test_fuse_split_and_undo_by_key(qtbot, window):
+    fill(qtbot, window)
+    document = window.document
+    start = document.plan
+    window.activateWindow()
+    document.select((2, 3))
+    settle(qtbot, document)
+    window.actions_by_id["plan.fuse"].trigger()
+    assert [g.operators for g in document.plan.groups] == [(0, 1, 2, 3, 4), (5, 6, 7, 8), (9,)]
+    document.select((4,))
+    window.actions_by_id["plan.split"].trigger()
+    assert (4,) in [g.operators for g in document.plan.groups]
+    for _ in range(2):
+        qtbot.wait(5)  # actions are enabled in the next turn of the event loop
+        qtbot.keyClick(window, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert document.plan == start
+
+
+def test_grow_and_shrink_are_inverse(qtbot, window):
+    fill(qtbot, window)
+    document = window.document
+    document.select((0,))
+    window.editor.grow()
+    assert document.plan.groups[0].operators == (0, 1, 2, 3)
+    window.editor.shrink()
+    assert document.plan.groups[0].operators == (0, 1, 2)
+
+
+def test_nudging_the_cut_down_and_up_again_leaves_no_entry(qtbot, window):
+    fill(qtbot, window)
+    document = window.document
+    start = document.plan
+    document.select((2,))
+    window.editor.cut_down()
+    assert document.plan.groups[0].operators == (0, 1, 2, 3)
+    window.editor.cut_down()
+    assert document.plan.groups[0].operators == (0, 1, 2, 3, 4)
+    assert document.undo_stack.count() == 1
+    window.editor.cut_up()
+    window.editor.cut_up()
+    assert document.plan == start and document.undo_stack.count() == 0
+    window.editor.cut_up()
+    assert document.plan.groups[0].operators == (0, 1) and document.plan.groups[1].operators == (2, 3, 4)
+
+
+def test_toggling_the_cut_twice_comes_back(qtbot, window):
+    fill(qtbot, window)
+    document = window.document
+    start = document.plan
+    document.select((4, 5))
+    window.editor.toggle()
+    assert len(document.plan.groups) == 3
+    window.editor.toggle()
+    assert document.plan == start
+
+
+def test_a_refusal_is_said_and_its_fix_is_one_key_away(qtbot, window):
+    fill(qtbot, window)
+    document = window.document
+    said: list[tuple[str, str]] = []
+    document.said.connect(lambda *words: said.append(words))
+    document.select((0, 9))
+    before = document.plan
+    window.editor.fuse()  # without what lies between, this would close a cycle
+    assert document.plan is before and said[-1][1] == "warning" and "cycle" in said[-1][0]
+    assert window.status.sentence.text().startswith("⚠")
+    assert document.offer is not None
+    qtbot.wait(5)
+    window.actions_by_id["plan.fix"].trigger()
+    assert len(document.plan.groups) == 1
+
+
+def test_verbs_without_a_selection_say_what_to_do(qtbot, window):
+    fill(qtbot, window)
+    window.document.select(())
+    for verb in ("fuse", "split", "toggle", "grow", "shrink", "cut_up", "automatic_tile"):
+        getattr(window.editor, verb)()
+        assert "Select" in window.status.sentence.text()
+    assert window.document.undo_stack.count() == 0
+
+
+def test_moving_to_a_group_from_the_list(qtbot, window):
+    fill(qtbot, window)
+    window.document.select((4,))
+    window.move_dialog()
+    window._choosing.typed.setText("g3")
+    window._choosing._search()
+    window._choosing.take()
+    assert window.document.plan.groups[2].operators == (4, 5, 6, 7, 8)
+
+
+# --------------------------------------------------------------------------------------------- find
+def test_find_by_name_type_shape_dtype_and_attribute():
+    graph = made_results.chain()
+    found = index(graph)
+
+    def hits(text: str) -> set[int]:
+        entries = [Entry(f.name, f.remark, f.words, lambda: None) for f in found]
+        names = {entry.text for entry in matching(entries, text)}
+        return {f.operator for f in found if f.name in names}
+
+    assert hits("MatMul_6") == {6}
+    assert hits("rmsnorm") == {0, 5}
+    assert hits("1024x1024 bf16") == {1, 3, 6, 9}
+    assert hits("alpha=0.5") == {7}
+    assert hits("k=1024") == {1, 3, 6, 9}
+    assert hits("no such thing") == set()
+
+
+def test_find_points_and_selects(qtbot, window):
+    fill(qtbot, window)
+    window.find()
+    window._choosing.typed.setText("silu")
+    window._choosing._search()
+    qtbot.keyClick(window._choosing.typed, Qt.Key.Key_Return)
+    assert window.document.selection == (7,)
+
+
+def test_a_chooser_says_when_nothing_matches(qtbot, window):
+    chooser = Chooser(window, "Find", "…", [Entry("a", "", "a", lambda: None)])
+    qtbot.addWidget(chooser)
+    chooser.typed.setText("zzz")
+    chooser._search()
+    assert "Nothing matches" in chooser.count.text()
+    chooser.take()  # nothing is marked: nothing happens
+
+
+# -------------------------------------------------------------------------------------------- tiles
+def test_the_ladder_is_legal_ascending_and_short():
+    for extent in (1, 2, 7, 64, 100, 4096, 14_336, 151_936):
+        for unit in (1, 16, 32):
+            sizes = ladder(extent, unit)
+            assert sizes == tuple(sorted(set(sizes))) and sizes[0] == 1 and sizes[-1] == extent
+            assert len(sizes) <= 48
+    assert 128 in ladder(14_336, 32)
+
+
+def test_steps_pass_the_rungs_and_stop_at_the_ends():
+    rungs = ladder(512, 32)
+    assert stepped(128, 512, 32, 1) == rungs[rungs.index(128) + 1]
+    assert stepped(128, 512, 32, -1) == rungs[rungs.index(128) - 1]
+    assert stepped(130, 512, 32, -1) == 128
+    assert stepped(512, 512, 32, 5) == 512 and stepped(1, 512, 32, -5) == 1
+
+
+def test_fit_words():
+    assert Fit(128, 512, 32).words == "aligned · 4 trips"
+    assert Fit(192, 14_336, 32).words == "ragged · 75 trips"
+    assert Fit(100, 512, 32).words == "off 32 · 6 trips"
+    assert Fit(512, 512, 32).words == "aligned · one trip"
+    assert "96 or 128" in Fit(100, 512, 32).tip
+
+
+def test_units_follow_the_contractions_operands():
+    result = made_results.cost()
+    machine = replace(
+        made_results.machine(),
+        matrix_unit=replace(made_results.machine().matrix_unit, rows=16, columns=64),
+    )
+    assert units(result.request.graph, machine, result.groups[1]) == {"m": 16, "n": 64, "k": 16}
+
+
+def test_stepping_typing_and_taking_best(qtbot, window):
+    fill(qtbot, window)
+    document, tiles = window.document, window.tiles
+    document.select((3,))
+    settle(qtbot, document)
+    assert tiles.title == "Tile · G2"
+    row = tiles.rows[0]
+    assert row.dim == "m" and row.state.text() == "chosen"
+    row.step(1)
+    assert dict(document.plan.groups[1].level("buffer").tile)["m"] > 128
+    row.number.setFocus()
+    row.number.setText("100")
+    row.number.setModified(True)
+    qtbot.keyClick(row.number, Qt.Key.Key_Return)
+    assert dict(document.plan.groups[1].level("buffer").tile) == {"m": 100}
+    assert document.undo_stack.count() == 1  # both were the tile of m
+    settle(qtbot, document)
+    assert row.state.text() == "set ×" and tiles.best.isEnabled()
+    tiles.best.click()
+    assert not document.plan.groups[1].has_knobs
+    settle(qtbot, document)
+    assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
+
+
+def test_scrubbing_previews_and_is_one_entry(qtbot, window):
+    fill(qtbot, window)
+    document, row = window.document, window.tiles.rows[0]
+    document.select((3,))
+    settle(qtbot, document)
+    before = document.plan
+    number = row.number
+    start = number.rect().center()
+    qtbot.mousePress(number, Qt.MouseButton.LeftButton, pos=start)
+    for step in (6, 14, 24):
+        qtbot.mouseMove(number, start + type(start)(step, 0))
+    assert document.previewing and document.plan is before
+    qtbot.mouseRelease(number, Qt.MouseButton.LeftButton, pos=start)
+    assert document.undo_stack.count() == 1 and not document.previewing
+    document.undo()
+    assert document.plan == before
+
+
+def test_order_and_stages_are_knobs(qtbot, window):
+    fill(qtbot, window)
+    document, tiles = window.document, window.tiles
+    document.select((3,))
+    settle(qtbot, document)
+    tiles.order.setCurrentIndex(2)
+    tiles.order.activated.emit(2)
+    assert document.plan.groups[1].level("buffer").loop_order == tiles.order.itemData(2)
+    settle(qtbot, document)
+    tiles.stages.activated.emit(1)
+    assert document.plan.groups[1].stages == 1
+
+
+def test_the_tile_map_fills_in_the_background_and_a_click_sets_both(qtbot, window):
+    fill(qtbot, window)
+    document, chart = window.document, window.tiles.map
+    document.select((3,))
+    qtbot.waitUntil(lambda: len(chart._cells) == len(chart._columns) * len(chart._rows) > 0, timeout=20_000)
+    where = chart._rect(1, 2).center().toPoint()
+    chart.resize(220, chart.height())
+    qtbot.mouseClick(chart, Qt.MouseButton.LeftButton, pos=chart._rect(1, 2).center().toPoint())
+    assert where is not None
+    tile = dict(document.plan.groups[1].level("buffer").tile)
+    assert tile == {"m": chart._columns[1], "n": chart._rows[2]}
+
+
+# ------------------------------------------------------------------------------------ layout, theme
+def test_a_geometry_beyond_the_screen_is_brought_back():
+    screens = [QRect(0, 0, 1280, 720), QRect(1280, 0, 800, 600)]
+    assert on_screen(QRect(5000, 5000, 900, 700), screens) == QRect(380, 20, 900, 700)
+    assert on_screen(QRect(-200, -50, 2000, 2000), screens) == screens[0]
+    assert on_screen(QRect(1400, 100, 300, 300), screens) == QRect(1400, 100, 300, 300)
+    assert on_screen(QRect(1, 2, 3, 4), []) == QRect(1, 2, 3, 4)
+
+
+def test_the_layout_is_kept_and_reset(qtbot, settings):
+    first = Window(Document(engine=HandEngine()), settings)
+    qtbot.addWidget(first)
+    first.show()
+    first.docks.docks["demand"].close()
+    first.docks.docks["traffic"].setFloating(True)
+    first.docks.docks["traffic"].move(9000, 9000)
+    first.close()
+    second = Window(Document(engine=HandEngine()), settings)
+    qtbot.addWidget(second)
+    second.show()
+    second.document.set_graph(made_results.chain())
+    assert not second.docks.docks["demand"].isVisible()
+    floating = second.docks.docks["traffic"]
+    assert floating.isFloating() and second.screen().availableGeometry().contains(
+        floating.geometry().topLeft()
+    )
+    second.reset_layout()
+    assert all(second.docks.docks[name].isVisibleTo(second.docks) for name in PLACES if name != "groups")
+    assert not floating.isFloating()
+    second.close()
+
+
+def test_a_layout_of_another_version_is_ignored(qtbot, settings):
+    settings.setValue("window/docks", b"not a layout")
+    made = Window(Document(engine=HandEngine()), settings)
+    qtbot.addWidget(made)
+    made.show()
+    assert not made.docks.docks["traffic"].isFloating()
+    made.close()
+
+
+def test_f6_goes_round_the_panels(qtbot, window):
+    fill(qtbot, window)
+    window.activateWindow()
+    window.canvas.setFocus()
+    names = [window.docks.step_focus(1) for _ in range(8)]
+    assert set(names) == {*PLACES, "canvas"} and names[-1] == "canvas"
+    assert window.docks.step_focus(-1) == names[-2]
+
+
+def test_both_themes_repaint_the_window(qtbot, window):
+    fill(qtbot, window)
+    light = window.grab().toImage().pixelColor(3, 3)
+    window.switch_theme()
+    assert look.palette().dark and window.settings.value("theme") == "dark"
+    dark = window.grab().toImage().pixelColor(3, 3)
+    assert light.lightness() > 200 and dark.lightness() < 60
+    window.theme_light()
+    assert not look.palette().dark
+
+
+# -------------------------------------------------------------------------------- opening, exporting
+def test_the_start_page_lists_samples_and_recent_files(qtbot, window, tmp_path):
+    recent = tmp_path / "mine.onnx"
+    recent.write_bytes(b"x")
+    window.start.show_recent([str(recent), str(tmp_path / "gone.onnx")])
+    names = [card.text() for card in window.start.findChildren(Card)]
+    assert "transformer_block" in names and "mine.onnx" in names and "gone.onnx" not in names
+    assert window.pages.currentWidget() is window.start
+    with qtbot.waitSignal(window.start.wanted) as wanted:
+        next(c for c in window.start.findChildren(Card) if c.text() == "mine.onnx").click()
+    assert wanted.args == [str(recent)]
+
+
+def test_a_file_that_cannot_be_read_is_explained_on_the_start_page(qtbot, window):
+    window.open("missing.onnx")
+    qtbot.waitUntil(lambda: window.start.error.isVisible(), timeout=20_000)
+    assert "no such file. Choose another." in window.start.error.text()
+
+
+def test_a_dropped_file_is_opened(qtbot, window, tmp_path):
+    mime = QMimeData()
+    mime.setUrls([QUrl.fromLocalFile(str(tmp_path / "a.onnx")), QUrl.fromLocalFile(str(tmp_path / "b.onnx"))])
+    window.dropEvent(
+        QDropEvent(
+            QPointF(5, 5),
+            Qt.DropAction.CopyAction,
+            mime,
+            Qt.MouseButton.LeftButton,
+            Qt.KeyboardModifier.NoModifier,
+        )
+    )
+    qtbot.waitUntil(lambda: window.document.graph is not None, timeout=20_000)
+    settle(qtbot, window.document)
+    assert window.pages.currentWidget() is window.docks
+
+
+def test_the_window_opens_on_the_worked_graph(qtbot, window):
+    document = window.document
+    document.set_accelerator(made_results.machine())
+    document.set_graph(worked.graph(), contraction_tails(worked.graph()))
+    settle(qtbot, document)
+    assert window.header.name.text() == "worked"
+    assert not window.grab().isNull()
+
+
+def test_dims_are_bound_by_their_names(qtbot, window):
+    fill(qtbot, window)
+    dialog = BindDialog(window, window.document.graph)
+    qtbot.addWidget(dialog)
+    assert list(dialog.fields) == ["seq"]
+    dialog.fields["seq"].setValue(77)
+    assert dialog.bindings() == {"seq": 77}
+
+
+def test_exports_add_their_suffix_and_hold_what_is_seen(qtbot, window, tmp_path, monkeypatch):
+    fill(qtbot, window)
+    target = tmp_path / "out"
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", staticmethod(lambda *_: (str(target), "")))
+    for verb, suffix in (
+        ("save_plan", ".json"),
+        ("export_csv", ".csv"),
+        ("export_picture", ".png"),
+        ("export_svg", ".svg"),
+    ):
+        getattr(window, verb)()
+        assert (tmp_path / f"out{suffix}").stat().st_size > 0
+        assert "Written" in window.status.sentence.text()
+    table = (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()
+    assert len(table) == 5 and table[0].startswith("group,operators,latency_s")
+    saved = json.loads((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert [group["operators"][0] for group in saved["groups"]] == [
+        "RMSNorm_0",
+        "MatMul_3",
+        "RMSNorm_5",
+        "MatMul_9",
+    ]
+    assert window.document.undo_stack.isClean()
+
+
+def test_an_export_that_fails_is_said(qtbot, window, tmp_path, monkeypatch):
+    fill(qtbot, window)
+    nowhere = str(tmp_path / "no" / "such" / "folder")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", staticmethod(lambda *_: (nowhere, "")))
+    for verb in ("export_csv", "export_picture", "save_plan"):
+        getattr(window, verb)()
+        assert window.status.sentence.text().startswith("✕")
+
+
+def test_suffixes():
+    assert export.with_suffix("a", ".png").name == "a.png"
+    assert export.with_suffix("a.PNG", ".png").name == "a.PNG"
+    assert export.with_suffix("a.b", ".png").name == "a.b.png"
+
+
+def test_what_runs_is_shown_after_a_while_and_can_be_cancelled(qtbot, window):
+    fill(qtbot, window)
+    document, status = window.document, window.status
+    assert not status.cancel.isVisible()
+    document.engine.gate.clear()
+    document.select((0,))
+    window.editor.grow()
+    qtbot.waitUntil(lambda: status.cancel.isVisible(), timeout=20_000)
+    assert "Computing" in status.work.text()
+    status.cancel.click()
+    document.engine.gate.set()
+    settle(qtbot, document)
+    assert not status.cancel.isVisible()
+
+
+def test_the_window_says_that_kernels_compile_and_edits_wait(qtbot, window, monkeypatch):
+    document = window.document
+    monkeypatch.setattr(document.kernels, "start", lambda: None)
+    document.start_kernels()
+    fill_without_waiting = made_results.chain()
+    document.set_accelerator(made_results.machine())
+    document.set_graph(fill_without_waiting)
+    document.kernels.take_output("kernel 3 of 41: model.cost.traffic.evaluate\n")
+    assert "Compiling kernels, 3 of 41" in window.status.work.text() and window.status.work.isVisible()
+    document.select((1, 3))
+    window._refresh_actions()
+    assert "still compiling" in window.actions_by_id["plan.fuse"].toolTip()
+    window.editor.fuse()
+    assert document.undo_stack.count() == 0
+    document.kernels.finished.emit(True, "")
+    qtbot.waitUntil(lambda: document.cost is not None, timeout=20_000)
+    settle(qtbot, document)
+    assert not window.status.work.isVisible() and document.ready
