@@ -11,6 +11,7 @@ import math
 from PySide6.QtCore import QRect, QRectF, QSize
 from PySide6.QtGui import QPainter, QPixmap
 
+from .. import look
 from .camera import Camera
 from .painter import ScenePainter
 from .scene import Rect
@@ -24,6 +25,7 @@ class Backing:
     def __init__(self) -> None:
         self._pixmap = QPixmap()
         self._camera: Camera | None = None
+        self._theme: look.Palette | None = None
         self._damage: list[QRect] = []
 
     def forget(self) -> None:
@@ -59,6 +61,8 @@ class Backing:
             self._pixmap = QPixmap(wanted)
             self._pixmap.setDevicePixelRatio(ratio)
             old = None
+        if self._theme is not look.palette():
+            self._theme, old = look.palette(), None
         if old is None or old.zoom != camera.zoom:
             self._damage = [whole]
         elif old != camera:

@@ -309,12 +309,13 @@ class _Outer:
         entries = np.bincount(self.target, minlength=len(self.blocks))[self.target]
         exits = np.array([len(block.exits) for block in self.blocks])[self.source]
         self.at_source = (readers == 1) & (entries > FEW_ENTRIES) & (exits <= 2)
-        hull = np.where(self.at_source, self.source, self.target + len(self.blocks))
+        # Chips of one layer of readers share their lanes; below its producer a chip is alone.
+        place_of = np.where(self.at_source, self.source, self.placed.rank[self.target] + len(self.blocks))
         x = np.where(self.at_source, self.leaves_at, self.enters_at)
         lanes = np.full(len(x), -1)
         last, here = [0.0] * CHIP_LANES, -1
-        order = np.lexsort((x, hull))
-        places = zip(order.tolist(), hull[order].tolist(), x[order].tolist(), strict=True)
+        order = np.lexsort((x, place_of))
+        places = zip(order.tolist(), place_of[order].tolist(), x[order].tolist(), strict=True)
         for crossing, owner, place in places:
             if owner != here:
                 here, last = owner, [-np.inf] * CHIP_LANES

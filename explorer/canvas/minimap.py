@@ -83,7 +83,7 @@ class Minimap:
             max((seen[2] - seen[0]) * scale_x, 3.0),
             max((seen[3] - seen[1]) * scale_y, 3.0),
         )
-        painter.setClipRect(rect.adjusted(2, 2, -2, -2))
+        frame = frame.intersected(rect.adjusted(2, 2, -2, -2))
         painter.setPen(QPen(palette.accent, 1.5))
         fill = QColor(palette.accent)
         fill.setAlphaF(0.06)

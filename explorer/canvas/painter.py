@@ -3,8 +3,9 @@
 Knows a scene, a camera and the palette. Must not know the document, widgets or gestures; what changes with
 the pointer is the overlay's. The painter's caches hold nothing that a new scene could not make again.
 
-Three levels of detail by zoom: `READ` (text, rounded boxes, chips with their bytes), `SHAPE` (boxes, hulls,
-lines, chips as dots), `FAR` (plain rectangles in one call per colour, only lines that are long enough).
+Levels of detail by zoom: `READ` (text that grows with the boxes, chips with their bytes), `LABEL` (op types
+and group numbers at a size of their own), `SHAPE` (boxes, hulls, lines, chips as dots), and from afar plain
+rectangles in one call per colour, with only those lines that are long enough to be seen.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ from model.cost.result import GroupResult
 from model.graph.graph import Operator
 
 from .. import look
+from ..names import group_name
 from .blocks import CHIP, PAD
 from .camera import Camera
 from .heat import STEPS, UNKNOWN
 from .scene import Rect, Scene
 
-READ, SHAPE = 0.58, 0.2
+READ, LABEL, SHAPE = 0.7, 0.4, 0.2
 _WIDTHS = (1.0, 1.3, 1.7, 2.2, 2.8)  # of lines, by class of bytes
 _LEAST, _FEW = 0.04, 400  # where the graph is small, shapes are worth their strokes from farther away
 _LOOSE_LIMIT = 80  # members up to which a loose hull is united into one outline
@@ -142,8 +144,8 @@ class ScenePainter:
             self._hulls(painter, seen, camera.zoom)
             self._lines(painter, seen, camera.zoom)
             self._boxes(painter, seen, camera.zoom)
-            if camera.zoom >= READ:
-                self._titles(painter, seen)
+            if camera.zoom >= LABEL:
+                self._titles(painter, seen, camera.zoom)
             if camera.zoom >= SHAPE:
                 self._chips(painter, seen, camera.zoom)
         else:
@@ -217,9 +219,34 @@ class ScenePainter:
         self._loose_paths[group] = path
         return path
 
-    def _titles(self, painter: QPainter, seen: Rect) -> None:
+    def _titles(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         for group in self.scene.hulls_in(seen).tolist():
-            self._title(painter, group)
+            if zoom >= READ:
+                self._title(painter, group)
+            else:
+                self._number(painter, group, zoom)
+
+    def _number(self, painter: QPainter, group: int, zoom: float) -> None:
+        """Only the group's number and the sign of its state, at screen size."""
+        left, top, right, _ = self.scene.hull_rects[group].tolist()
+        kind, _, _ = state_of(self.scene.result_of(group))
+        painter.save()
+        painter.translate(left, top + 14.0)
+        painter.scale(1 / zoom, 1 / zoom)
+        ground = self._title_ground(group)
+        label = group_name(group)
+        self._plate(
+            painter, label, look.TINY, True, self._palette.group_label(self.tint(group)), ground, 6, 0
+        )
+        if kind:
+            ink = self._palette.bad if kind == "bad" else self._palette.warn
+            draw_sign(painter, kind, (right - left) * zoom - 12.0, 0.0, ink)
+        painter.restore()
+
+    def _title_ground(self, group: int) -> QColor:
+        """What the title lies on: the hull's tint over the canvas, opaque."""
+        palette = self._palette
+        return look.mix(palette.canvas, palette.group(self.tint(group)), 0.15 if palette.dark else 0.09)
 
     def _title(self, painter: QPainter, group: int) -> None:
         """``G5  MatMul · Silu          842 µs   ! spills 3.1 MiB`` along the hull's upper rim."""
@@ -230,12 +257,13 @@ class ScenePainter:
             first = boxes[int(np.argmin(boxes[:, 1]))]
             left, top, right = float(first[0]) - 10, float(first[1]) - 30, float(first[2]) + 10
         tint = self.tint(group)
-        ground = look.mix(palette.canvas, palette.group(tint), 0.15 if palette.dark else 0.09)
+        ground = self._title_ground(group)
         result = scene.result_of(group)
-        y, x_left, x_right = top + 14.0, left + PAD, right - PAD
+        strip = float(scene.boxes[list(scene.plan.groups[group].operators), 1].min()) - top
+        y, x_left, x_right = top + min(14.0, strip / 2), left + PAD, right - PAD
         kind, word, words = state_of(result)
         room = x_right - x_left - 34.0
-        if result is not None:
+        if result is not None and kind != "bad":  # what does not fit takes no time
             time = look.fmt_seconds(result.latency_s)
             x_right -= self._plate(
                 painter, time, look.TINY, False, palette.muted, ground, x_right, y, right=True
@@ -245,16 +273,17 @@ class ScenePainter:
             text = words if room > 240.0 else word
             ink = palette.bad if kind == "bad" else palette.warn
             x_right -= self._plate(painter, text, look.TINY, True, ink, ground, x_right, y, right=True)
-            self._sign(painter, kind, x_right - 8.0, y, ink)
-            x_right -= 22.0
-        label = f"G{group + 1}"
+            draw_sign(painter, kind, x_right - 12.0, y, ink)
+            x_right -= 26.0
+        label = group_name(group)
         ink = palette.group_label(tint)
         x_left += self._plate(painter, label, look.SMALL, True, ink, ground, x_left, y) + 8.0
         operators = scene.plan.groups[group].operators
-        if len(operators) > 1 and x_right - x_left > 40.0:
+        if len(operators) > 1:
             types = summary(scene.graph.operators[o].op_type for o in operators[:64])
             text = self._elided(types, look.TINY, x_right - x_left)
-            self._plate(painter, text, look.TINY, False, palette.muted, ground, x_left, y)
+            if text == types or x_right - x_left > 110.0:  # a stump of a word tells nothing
+                self._plate(painter, text, look.TINY, False, palette.muted, ground, x_left, y)
 
     def _plate(
         self,
@@ -278,10 +307,6 @@ class ScenePainter:
         painter.setFont(_font(pixels, strong=strong))
         painter.drawStaticText(QPointF(x, y - static.size().height() / 2), static)
         return width
-
-    def _sign(self, painter: QPainter, kind: str, x: float, y: float, ink: QColor) -> None:
-        """A triangle with a bar for a warning, a crossed circle for what cannot be."""
-        draw_sign(painter, kind, x, y, ink)
 
     # -- lines ---------------------------------------------------------------------------------------
     def _path(self, edge: int) -> QPainterPath:
@@ -343,6 +368,22 @@ class ScenePainter:
                 self._name(painter, operator, rect, ink)
             else:
                 painter.drawRect(rect)
+                if zoom >= LABEL:
+                    self._type(painter, operator, rect, ink, zoom)
+
+    def _type(self, painter: QPainter, operator: int, rect: QRectF, ink: QColor, zoom: float) -> None:
+        """The op type alone, at screen size; nothing where it does not fit."""
+        text = self.scene.graph.operators[operator].op_type[:40]
+        static, width = self._text(text, look.TINY, True)
+        if width + 6 > rect.width() * zoom or static.size().height() > rect.height() * zoom + 3:
+            return
+        painter.save()
+        painter.translate(rect.center())
+        painter.scale(1 / zoom, 1 / zoom)
+        painter.setPen(ink)
+        painter.setFont(_font(look.TINY, strong=True))
+        painter.drawStaticText(QPointF(-width / 2, -static.size().height() / 2), static)
+        painter.restore()
 
     def _name(self, painter: QPainter, operator: int, rect: QRectF, ink: QColor) -> None:
         """Op type emphasised, then what the name adds; both elided to the box."""

@@ -150,12 +150,21 @@ class Scene:
             self.hull_rects[group] = frame
             return
         boxes = self.boxes[list(operators)]
-        low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
-        rect = (low[0] - PAD, low[1] - TITLE, high[0] + PAD, high[1] + BOTTOM)
-        self.hull_rects[group] = rect
-        if len(operators) > 1:
-            inside = self.operators_in(rect)
-            self._loose[group] = bool((self.group_of[inside] != group).any())
+        left, top = boxes[:, :2].min(axis=0)
+        right, bottom = boxes[:, 2:].max(axis=0)
+        inside = self.operators_in((left, top, right, bottom))
+        self._loose[group] = bool((self.group_of[inside] != group).any())
+        # Where the layout left no room for a rim, because this was one group, two hulls share the gap.
+        near = self.operators_in((left, top - 2 * TITLE, right, bottom + 2 * BOTTOM))
+        strangers = self.boxes[near[self.group_of[near] != group]]
+        above = top - strangers[strangers[:, 3] <= top, 3].max(initial=top - 2 * TITLE)
+        below = strangers[strangers[:, 1] >= bottom, 1].min(initial=bottom + 2 * BOTTOM) - bottom
+        self.hull_rects[group] = (
+            left - PAD,
+            top - min(TITLE, above / 2 - 1.0),
+            right + PAD,
+            bottom + min(BOTTOM, below / 2 - 1.0),
+        )
 
     def is_loose(self, group: int) -> bool:
         """Whether the group's rectangle would enclose foreign boxes, so that its hull is their union."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ANIMATED_IN_VIEW, ANIMATED_IN_ALL = 600, 3000  # more operators than these are not moved one by one
 QUICK_PICTURE_MS = 150  # a layout that is there sooner needs no stand-in
 READABLE_FIT = 0.34  # below this a graph opens at its beginning instead of as a whole
-OPENING_ZOOM, REVEALED_ZOOM = 0.7, 0.8
+OPENING_ZOOM = REVEALED_ZOOM = 0.9
 
 
 class Stage(QObject):
@@ -269,6 +269,13 @@ class Stage(QObject):
         assert self.scene is not None
         boxes = self.scene.boxes[list(operators)]
         low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+
+    def hulls_around(self, operators: Iterable[int]) -> Rect:
+        """The rectangle around the hulls that hold some operators, at least one."""
+        assert self.scene is not None
+        rects = self.scene.hull_rects[np.unique(self.scene.group_of[list(operators)])]
+        low, high = rects[:, :2].min(axis=0), rects[:, 2:].max(axis=0)
         return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
     def settle(self) -> None:

@@ -432,8 +432,12 @@ class GraphCanvas(QAbstractScrollArea):
         return tips.tip(self.scene, self.hit_at(at), self.document.cost) if self.has_scene else ""
 
     def _minimap_shown(self) -> bool:
-        size = self.stage.size
-        return len(self.scene.boxes) > 1 and size.width() > 420 and size.height() > 260
+        """The map is there where it shows more than the canvas does."""
+        size, seen, bounds = self.stage.size, self.stage.seen, self.scene.layout.bounds
+        whole = (
+            seen[0] <= bounds[0] and seen[1] <= bounds[1] and seen[2] >= bounds[2] and seen[3] >= bounds[3]
+        )
+        return not whole and size.width() > 420 and size.height() > 260
 
     # -- keys ----------------------------------------------------------------------------------------
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -593,7 +597,7 @@ class GraphCanvas(QAbstractScrollArea):
         if not self.has_scene or len(selection) < 2 or busy:
             self.bar.hide()
             return
-        left, top, right, bottom = self.stage.around(selection)
+        left, top, right, bottom = self.stage.hulls_around(selection)
         seen = QRectF(
             QPointF(*self.camera.to_screen(left, top)), QPointF(*self.camera.to_screen(right, bottom))
         )
