@@ -31,7 +31,10 @@ def quantity(value: float | None, unit: str, digits: int = 4) -> str:
     # Rounding comes first: 999.99996 in four digits is 1.000 k, not 1000.
     size = float(f"{size:.{digits}g}")
     scale, prefix = next(((s, p) for s, p in steps if size >= s), steps[-1])
-    return f"{value / scale:.{digits}g} {prefix}{unit}".strip()
+    text = f"{value / scale:.{digits}g}"
+    if "e" in text:  # fewer digits than the integer part has: 790, not 7.9e+02
+        text = f"{value / scale:.0f}"
+    return f"{text} {prefix}{unit}".strip()
 
 
 def capacity(count: int) -> str:

@@ -1,0 +1,23 @@
+"""Numbers as commands print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.terminal import quantity
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "digits", "text"),
+    [
+        (25.6e9, "B/s", 4, "25.6 GB/s"),
+        (999.99996e3, "B", 4, "1 MB"),
+        (7.94e-4, "s", 2, "794 µs"),
+        (123_456, "B", 2, "123 kB"),
+        (0, "B", 4, "0 B"),
+        (-5e-7, "s", 4, "-500 ns"),
+        (None, "s", 4, "-"),
+    ],
+)
+def test_quantity(value: float | None, unit: str, digits: int, text: str) -> None:
+    assert quantity(value, unit, digits) == text
