@@ -184,16 +184,17 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
         document = Document()
         window = Window(document, settings)
         window.canvas.stage.animated = False
-        faults: list[str] = []
-        document.failed.connect(lambda _, sentence: faults.append(sentence))
+        faults: list[tuple[str, str]] = []
+        document.failed.connect(lambda kind, sentence: faults.append((kind, sentence)))
         window.resize(*PICTURE_SIZE)
         window.show()
         try:
             _begin(window, arguments, bindings)
             finished = _wait_until_computed(application, window, faults)
-            if document.graph is None:
-                raise FileError(faults[0] if faults else "the model could not be read in time", where="")
-            for sentence in faults:
+            unread = [sentence for kind, sentence in faults if kind == "open"]
+            if unread or document.graph is None:
+                raise FileError((unread or ["the model could not be read in time"])[0])
+            for _, sentence in faults:
                 print(f"tilewright: {sentence}", file=sys.stderr)
             if not window.grab().save(str(target)):
                 raise FileError(
@@ -217,7 +218,7 @@ def _settings_in(folder: str) -> QSettings:
     return QSettings(str(Path(folder) / "settings.ini"), QSettings.Format.IniFormat)
 
 
-def _wait_until_computed(application: QApplication, window: Window, faults: list[str]) -> bool:
+def _wait_until_computed(application: QApplication, window: Window, faults: list[tuple[str, str]]) -> bool:
     """Run the event loop until nothing is left to compute; progress goes to standard error."""
     from .document import NO_KERNELS
 
@@ -236,7 +237,7 @@ def _wait_until_computed(application: QApplication, window: Window, faults: list
         waiting = not document.ready and document.preparing != NO_KERNELS
         idle = document.runner.is_idle and not waiting and not window.is_settling
         calm = calm + 1 if idle else 0
-        if calm >= 40 or (faults and document.graph is None and document.runner.is_idle):
+        if calm >= 40 or any(kind == "open" for kind, _ in faults):
             return True
     print(
         f"tilewright: gave up after {PICTURE_LIMIT_S:.0f} s; the picture shows what was there.",

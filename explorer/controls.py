@@ -1,13 +1,13 @@
-"""Small controls that the style sheet cannot draw: a combo box with a plain arrow.
+"""Small controls that the style sheet cannot draw: a combo box with a plain arrow, a label that elides.
 
 Knows Qt and the look, nothing else.
 """
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF
+from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QLabel
+from PySide6.QtWidgets import QComboBox, QLabel, QSizePolicy
 
 from . import look
 
@@ -37,6 +37,23 @@ class Combo(QComboBox):
             super().wheelEvent(event)
         else:
             event.ignore()
+
+
+class ElidedLabel(QLabel):
+    """A label that takes what room there is and ends in an ellipsis; the whole text is its tip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.setProperty("muted", True)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Text in the label's colour, elided."""
+        painter = QPainter(self)
+        painter.setFont(look.font(look.SMALL))
+        painter.setPen(look.palette().muted)
+        text = painter.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
 
 
 def muted(text: str) -> QLabel:

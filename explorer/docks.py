@@ -31,7 +31,7 @@ PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "groups": (BOTTOM, 250),
 }
 """Where each panel stands by default, and its share of the height there. The bottom panels are tabs."""
-WIDTHS = {LEFT: 272, RIGHT: 440}
+WIDTHS = {LEFT: 288, RIGHT: 440}
 
 
 class DockTitle(QWidget):
@@ -42,8 +42,12 @@ class DockTitle(QWidget):
         self.panel = panel
         self.setFixedHeight(34)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setToolTip("Drag to move, double-click to float. View, Panels shows and hides.")
-        panel.line_changed.connect(lambda *_: self.update())
+        panel.line_changed.connect(self._line_changed)
+        self._line_changed(panel.line)
+
+    def _line_changed(self, line: str) -> None:
+        self.setToolTip(f"{line}\nDrag to move, double-click to float. View, Panels shows and hides.")
+        self.update()
 
     def _tabbed(self) -> bool:
         dock = self.parent()

@@ -37,6 +37,7 @@ from model.graph.graph import OperatorGraph
 from model.serving.result import ServingResult
 
 from . import look, why
+from .controls import ElidedLabel
 from .document import Baseline, Document
 from .look import GRID
 from .names import group_name
@@ -292,9 +293,7 @@ class Header(QFrame):
         self.machine = Choice("machine", "The accelerator that the plan runs on")
         self.workload = Choice("workload", "The requests that p95 and p99 are of")
         self.precision = Choice("as the file says", "Element type that all floats are computed in")
-        self.binding = QLabel()
-        self.binding.setProperty("muted", True)
-        self.binding.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.binding = ElidedLabel()
         self.metrics = [Metric() for _ in range(7)]
         self._lay_out()
         for signal in (

@@ -167,7 +167,7 @@ class DimRow:
         self.state.setProperty("tag", True)
         self.box = QFrame()
         self.box.setProperty("stepper", True)
-        self.box.setFixedSize(100, 26)
+        self.box.setFixedSize(96, 26)
         inside = QHBoxLayout(self.box)
         inside.setContentsMargins(2, 1, 2, 1)
         inside.setSpacing(0)

@@ -157,7 +157,7 @@ class Latency(Panel):
         facts = f"ρ {result.utilisation:.2f} · Jain {result.jain_slots:.2f}"
         self.facts.setText(facts)
         self.facts.setToolTip("Utilisation of the slots; Jain's fairness index over slots (1 is even)")
-        self.notes.setText(" ".join(("Percentiles are nearest rank.", *result.notes)))
+        self.notes.setText(" · ".join(("nearest rank", *result.notes)))
         self.show_body()
 
     def _read_controls(self) -> None:
