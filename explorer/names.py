@@ -1,13 +1,18 @@
 """What groups and operators are called on screen: one place, so that canvas, panels and messages agree.
 
-Knows the graph's values. A group's number is its place in the plan (groups are sorted by first operator).
+Knows the graph's values. A group's number is its place in the plan (groups are sorted by first operator); its
+colour follows its first operator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from model.graph.graph import OperatorGraph, OpKind
+from model.plan.plan import Plan
 
 SHOWN_TYPES = 4
 
@@ -15,6 +20,19 @@ SHOWN_TYPES = 4
 def group_name(index: int) -> str:
     """``G3``: the third group of the plan."""
     return f"G{index + 1}"
+
+
+def group_tints(plan: Plan, colours: int) -> NDArray[np.int64]:
+    """Per group the index of its colour, below `colours`.
+
+    It follows the group's first operator: an edit leaves the colours of all other groups alone, but where two
+    neighbours in the plan would be alike.
+    """
+    first = np.array([group.operators[0] for group in plan.groups], dtype=np.int64)
+    tints = (first + first // 8 * 3 + first // 64 * 5) % colours  # groups of equal size differ as well
+    alike = np.flatnonzero(tints[1:] == tints[:-1]) + 1
+    tints[alike] = (tints[alike] + 3) % colours
+    return tints
 
 
 def operator_types(graph: OperatorGraph, operators: Iterable[int]) -> str:

@@ -20,10 +20,11 @@ from explorer.canvas.painter import ScenePainter, short_name, state_of, summary
 from explorer.canvas.scene import Hit, Part, Scene
 from explorer.canvas.tips import tip
 from explorer.canvas.view import GraphCanvas
+from explorer.names import group_tints
 from model.graph.graph import OperatorGraph
 from model.plan import edits
 from model.plan.notation import from_text
-from model.plan.plan import Plan
+from model.plan.plan import FusionGroup, Plan
 
 from . import made_results
 from .canvas_hand import hand_on
@@ -273,9 +274,7 @@ def test_a_hull_that_would_enclose_strangers_is_the_union_of_its_boxes(qapp: QAp
         assert path.contains(QPointF((left + right) / 2, (top + bottom) / 2))
 
 
-def singles(*operators: int) -> list:
-    from model.plan.plan import FusionGroup
-
+def singles(*operators: int) -> list[FusionGroup]:
     return [FusionGroup((operator,)) for operator in operators]
 
 
@@ -295,3 +294,21 @@ def test_what_is_seen_is_saved_as_png_and_svg(qtbot: QtBot, tmp_path: Path) -> N
             canvas.render_picture(tmp_path / "nowhere" / "a.png")
         with pytest.raises(OSError):
             canvas.render_picture(tmp_path / "nowhere" / "a.svg")
+
+
+def test_colours_of_groups_stay_with_their_first_operator() -> None:
+    graph = drawn("; ".join(["t0 = Relu(x)", *(f"t{i} = Relu(t{i - 1})" for i in range(1, 64))]))
+    for size in (1, 2, 3, 8, 16):
+        groups = [tuple(range(i, min(i + size, 64))) for i in range(0, 64, size)]
+        plan = Plan.of([FusionGroup(group) for group in groups])
+        tints = group_tints(plan, 8)
+        assert (tints[1:] != tints[:-1]).all() and tints.min() >= 0 and tints.max() < 8
+    before = Plan.of([FusionGroup((i, i + 1)) for i in range(0, 64, 2)])
+    after = edits.fuse(graph, before, (10, 12))
+    kept = {group.operators: int(t) for group, t in zip(before.groups, group_tints(before, 8), strict=True)}
+    changed = [
+        group.operators
+        for group, t in zip(after.groups, group_tints(after, 8), strict=True)
+        if group.operators in kept and kept[group.operators] != t
+    ]
+    assert len(changed) <= 1

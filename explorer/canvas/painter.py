@@ -36,7 +36,7 @@ from model.cost.result import GroupResult
 from model.graph.graph import Operator
 
 from .. import look
-from ..names import group_name
+from ..names import group_name, group_tints
 from .blocks import CHIP, PAD
 from .camera import Camera
 from .heat import STEPS, UNKNOWN
@@ -97,7 +97,6 @@ class ScenePainter:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self._palette = look.palette()
-        self._tints: dict[int, int] = {}
         self._rects: list[QRectF] = []
         self._paths: dict[int, QPainterPath] = {}
         self._loose_paths: dict[int, QPainterPath] = {}
@@ -123,6 +122,7 @@ class ScenePainter:
     def plan_changed(self) -> None:
         """The scene shows another plan."""
         self._loose_paths = {}
+        self._tints = group_tints(self.scene.plan, len(self._palette.groups))
 
     # -- the whole picture ---------------------------------------------------------------------------
     def paint(self, painter: QPainter, camera: Camera, exposed: QRectF) -> None:
@@ -160,16 +160,8 @@ class ScenePainter:
 
     # -- hulls ---------------------------------------------------------------------------------------
     def tint(self, group: int) -> int:
-        """Index of a group's colour: kept by its first operator, unlike those of its neighbours."""
-        groups = self.scene.plan.groups
-        first = groups[group].operators[0]
-        if first not in self._tints:
-            near = range(max(0, group - 3), min(len(groups), group + 4))
-            used = {self._tints.get(groups[other].operators[0], -1) for other in near}
-            choices = len(self._palette.groups)
-            turn = [(group + step) % choices for step in range(choices)]
-            self._tints[first] = next((tint for tint in turn if tint not in used), turn[0])
-        return self._tints[first]
+        """Index of a group's colour."""
+        return int(self._tints[group])
 
     def _hulls(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         share = 0.15 if self._palette.dark else 0.09

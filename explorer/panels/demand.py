@@ -20,7 +20,7 @@ from model.cost.result import PHASE_KINDS, CostResult
 
 from .. import look
 from ..document import Document
-from ..names import group_label
+from ..names import group_label, group_tints
 from .panel import Panel
 
 MOST_BARS = 1500
@@ -185,13 +185,14 @@ class DemandProfile(Panel):
         self.show_body()
 
     def _draw(self) -> None:
-        demand = self._demand
-        if demand is None or self._plot is None:
+        demand, result = self._demand, self._result
+        if demand is None or result is None or self._plot is None:
             return
         low, high = self._plot.getViewBox().viewRange()[0]
         chosen = demand.bars(low, high)
         colours = look.palette()
-        brushes = [colours.group(int(group)) for group in demand.group[chosen]]
+        tints = group_tints(result.request.plan, len(colours.groups))
+        brushes = [colours.group(int(tints[group])) for group in demand.group[chosen]]
         picked = self._picked()
         if picked is not None:
             brushes = [
