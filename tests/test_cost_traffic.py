@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from math import ceil
 
 import pytest
 
 from model.cost.result import CostRequest, GroupResult
 from model.cost.simulate import simulate
-from model.graph.graph import OperatorGraph
+from model.graph.graph import Axis, Dim, OperatorGraph, OpKind
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import FusionGroup, LevelTile, Plan, Sizes
 from tests.cost_graphs import Sketch, attention, mlp, one_buffer, product, systolic
@@ -119,8 +120,6 @@ def test_running_statistics_take_room_unless_the_machine_says_no() -> None:
     without = run(graph, tile, "m n")
     with_room = systolic(8, 8)
     assert run(graph, tile, "m n", machine=with_room).tree == without.tree
-    from dataclasses import replace
-
     told = replace(one_buffer(1 << 30), online_statistics=True, partial_sum_bits=32, digest="other")
     silent = replace(told, online_statistics=False, digest="another")
     # Two running values of 32 bits per row of the tile.
@@ -188,8 +187,6 @@ def test_one_input_of_two_products_is_read_once_where_their_loops_are_shared() -
 
 def test_a_window_reads_its_halo_and_never_the_padding() -> None:
     """A 3-wide convolution of 18 points, stride 1, padding 1, in tiles of 6."""
-    from model.graph.graph import Axis, Dim, OpKind
-
     sketch = Sketch()
     sketch.tensor("X", 18, 4)
     sketch.tensor("W", 3, 4, 5, weight=True)
