@@ -25,7 +25,7 @@ class OperatorTraffic:
 
     def __init__(self, graph: OperatorGraph) -> None:
         self._graph = graph
-        self._shares: dict[int, tuple[GroupResult, list[int], list[float]]] = {}
+        self._shares: dict[tuple[int, int], tuple[object, list[int], list[float]]] = {}
         self._touched: list[frozenset[int]] = [
             frozenset(access.tensor for access in operator.inputs) for operator in graph.operators
         ]
@@ -48,13 +48,15 @@ class OperatorTraffic:
             self.low = self.high = 0.0
             return
         self.memory = result.request.accelerator.dram.name
-        shares: dict[int, tuple[GroupResult, list[int], list[float]]] = {}
+        shares: dict[tuple[int, int], tuple[object, list[int], list[float]]] = {}
         operators: list[int] = []
         amounts: list[float] = []
         for group in result.groups:
-            # The result is kept beside its shares, so its id cannot be given to another one.
-            entry = self._shares.get(id(group)) or (group, *self._share(group))
-            shares[id(group)] = entry
+            # By the traffic and not by the result: a group that only starts later has the same traffic. It is
+            # kept beside its shares, so that its id cannot be given to another one.
+            key = (group.operators[0], id(group.traffic))
+            entry = self._shares.get(key) or (group.traffic, *self._share(group))
+            shares[key] = entry
             operators += entry[1]
             amounts += entry[2]
         self._shares = shares

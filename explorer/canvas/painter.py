@@ -40,11 +40,13 @@ from ..names import group_name, group_tints
 from .blocks import CHIP, PAD
 from .camera import Camera
 from .heat import STEPS, UNKNOWN
-from .scene import Rect, Scene
+from .scene import STRAIGHT, Rect, Scene, along, share_of
 
 READ, LABEL, SHAPE = 0.7, 0.4, 0.2
 _WIDTHS = (1.0, 1.3, 1.7, 2.2, 2.8)  # of lines, by class of bytes
 _LEAST, _FEW = 0.04, 400  # where the graph is small, shapes are worth their strokes from farther away
+_LONG = 1600.0  # pixels beyond which a line is cut to what is seen of it
+_MIXED = np.array([1.0, 7919.0, 104729.0, 1299709.0])  # makes one number of two points: equal where they are
 _LOOSE_LIMIT = 80  # members up to which a loose hull is united into one outline
 
 
@@ -308,20 +310,29 @@ class ScenePainter:
         return path
 
     def _lines(self, painter: QPainter, seen: Rect, zoom: float) -> None:
+        """Whole lines from a cache; of lines far longer than the screen only what is seen, once a pixel."""
         scene = self.scene
-        visible = scene.edges_in(seen)
+        edges, a, b = scene.pieces_in(seen)
+        boxes = scene.edge_boxes[edges]
+        long = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]) * zoom > _LONG
+        whole = np.unique(edges[~long])
+        edges, a, b = edges[long], a[long], b[long]
+        begin, end = share_of(a, b, seen[0], seen[2])
+        ends = along(a, b, begin, end, seen[1], seen[3], np.array([0.0, 1.0])).reshape(-1, 4)
+        _, once = np.unique(np.round(ends * (zoom / 2)) @ _MIXED, return_index=True)
+        cut = along(a[once], b[once], begin[once], end[once], seen[1], seen[3])
+        classes = scene.edge_class[edges[once]]
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for step, width in enumerate(_WIDTHS):
-            painter.setPen(
-                QPen(
-                    self._palette.faint,
-                    max(width, 0.7 / zoom),
-                    Qt.PenStyle.SolidLine,
-                    Qt.PenCapStyle.FlatCap,
-                )
-            )
-            for edge in visible[scene.edge_class[visible] == step].tolist():
+            pen = QPen(self._palette.faint, max(width, 0.7 / zoom))
+            pen.setCapStyle(Qt.PenCapStyle.FlatCap)
+            painter.setPen(pen)
+            for edge in whole[scene.edge_class[whole] == step].tolist():
                 painter.drawPath(self._path(edge))
+            for piece in cut[classes == step].tolist():
+                (ax, _), (bx, _) = piece[0], piece[-1]
+                shown = piece if abs(ax - bx) >= STRAIGHT else (piece[0], piece[-1])
+                painter.drawPolyline(QPolygonF([QPointF(x, y) for x, y in shown]))
 
     # -- boxes ---------------------------------------------------------------------------------------
     def _rectangles(self) -> list[QRectF]:
@@ -456,14 +467,15 @@ class ScenePainter:
         scene = self.scene
         boxes = scene.edge_boxes
         reach = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]) * zoom
-        visible = scene.edges_in(seen)
-        visible = visible[reach[visible] >= 4.0]
+        here = (boxes[:, 0] <= seen[2]) & (boxes[:, 2] >= seen[0])
+        here &= (boxes[:, 1] <= seen[3]) & (boxes[:, 3] >= seen[1])
+        visible = np.flatnonzero(here & (reach >= 4.0))
         if not len(visible):
             return
         start, points = scene.layout.route_start, scene.layout.route_points
         a, b = points[start[visible]], points[start[visible + 1] - 1]
-        cells = np.round(np.concatenate([a, b], axis=1) * (zoom / 2)).astype(np.int64)
-        _, once = np.unique(cells @ np.array([1, 7919, 104729, 1299709]), return_index=True)
+        cells = np.round(np.concatenate([a, b], axis=1) * (zoom / 2))
+        _, once = np.unique(cells @ _MIXED, return_index=True)
         ends = np.concatenate([a[once], b[once]], axis=1).tolist()
         color = QColor(self._palette.faint)
         color.setAlphaF(0.7)
@@ -511,7 +523,7 @@ def route_path(route: NDArray[np.float64]) -> QPainterPath:
     points = route.tolist()
     path = QPainterPath(QPointF(*points[0]))
     for (ax, ay), (bx, by) in pairwise(points):
-        if abs(ax - bx) < 0.5:
+        if abs(ax - bx) < STRAIGHT:
             path.lineTo(bx, by)
         else:
             middle = (ay + by) / 2

@@ -25,6 +25,7 @@ from .blocks import BOTTOM, CHIP, PAD, TITLE, has_hull
 from .heat import OperatorTraffic
 from .layout import Layout
 
+STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
 
@@ -84,13 +85,21 @@ class Scene:
         """Take new positions; the plan stays."""
         self.layout = layout
         self.boxes = layout.boxes
-        points, start = layout.route_points, layout.route_start[:-1]
-        if len(start):
-            low = np.minimum.reduceat(points, start, axis=0)
-            high = np.maximum.reduceat(points, start, axis=0)
+        points, start = layout.route_points, layout.route_start
+        if len(start) > 1:
+            low = np.minimum.reduceat(points, start[:-1], axis=0)
+            high = np.maximum.reduceat(points, start[:-1], axis=0)
             self.edge_boxes = np.concatenate([low, high], axis=1)
         else:
             self.edge_boxes = np.zeros((0, 4))
+        # A piece lies between two points of one line; it is named by the first of them.
+        first = np.ones(len(points), dtype=np.bool_)
+        first[start[1:] - 1] = False
+        self._pieces = np.flatnonzero(first)
+        owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
+        self.piece_edge = owner[self._pieces]
+        a, b = points[self._pieces], points[self._pieces + 1]
+        self._piece_boxes = np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1)
         self._hulls_of_all()
         self._place_chips()
 
@@ -220,8 +229,15 @@ class Scene:
         return found[self.hull_drawn[found]]
 
     def edges_in(self, rect: Rect) -> NDArray[np.int64]:
-        """Edges whose bounding box meets `rect`."""
-        return _meeting(self.edge_boxes, rect)
+        """Edges of which a piece may meet `rect`."""
+        return np.unique(self.piece_edge[_meeting(self._piece_boxes, rect)])
+
+    def pieces_in(self, rect: Rect) -> tuple[NDArray[np.int64], Points, Points]:
+        """Per piece of a line that may meet `rect`: its edge, and the points between which it runs."""
+        found = _meeting(self._piece_boxes, rect)
+        at = self._pieces[found]
+        points = self.layout.route_points
+        return self.piece_edge[found], points[at], points[at + 1]
 
     def chips_in(self, rect: Rect) -> NDArray[np.int64]:
         """Chips that meet `rect`."""
@@ -264,23 +280,18 @@ class Scene:
         return Hit(Part.NOTHING)
 
     def _edge_at(self, x: float, y: float, reach: float) -> int | None:
-        best, nearest = None, reach
-        for edge in self.edges_in((x - reach, y - reach, x + reach, y + reach))[:200].tolist():
-            away = float(np.hypot(*(self.sampled(edge) - (x, y)).T).min())
-            if away <= nearest:
-                best, nearest = edge, away
-        return best
+        edges, a, b = self.pieces_in((x - reach, y - reach, x + reach, y + reach))
+        if not len(edges):
+            return None
+        points = along(a, b, *share_of(a, b, x - reach, x + reach), y - reach, y + reach)
+        away = np.hypot(points[..., 0] - x, points[..., 1] - y).min(axis=1)
+        best = int(np.argmin(away))
+        return int(edges[best]) if away[best] <= reach else None
 
-    def sampled(self, edge: int, per_piece: int = 16) -> Points:
+    def sampled(self, edge: int) -> Points:
         """Points along a line as it is drawn, bends included."""
         route = self.route(edge)
-        t = np.linspace(0.0, 1.0, per_piece)[None, :, None]
-        a, b = route[:-1, None, :], route[1:, None, :]
-        ease = t * t * (3.0 - 2.0 * t)  # x of a cubic with vertical tangents whose y is even in t
-        x = a[..., 0] + (b[..., 0] - a[..., 0]) * ease[..., 0]
-        rise = 1.5 * t * (1 - t) * (1 - t) + 1.5 * t * t * (1 - t) + t**3
-        y = a[..., 1] + (b[..., 1] - a[..., 1]) * rise[..., 0]
-        return np.stack([x.reshape(-1), y.reshape(-1)], axis=1)
+        return along(route[:-1], route[1:], *share_of(route[:-1], route[1:])).reshape(-1, 2)
 
     def route(self, edge: int) -> Points:
         """The points of one line, producer first."""
@@ -291,6 +302,45 @@ class Scene:
         """The group whose hull, or lone box, lies under a point."""
         found = _meeting(self.hull_rects, (x, y, x, y))
         return int(found[-1]) if len(found) else None
+
+
+_EVENLY = np.linspace(0.0, 1.0, 24)
+
+
+def share_of(
+    a: Points, b: Points, left: float = -np.inf, right: float = np.inf
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Per piece from `a` to `b` the part, from 0 to 1 along it, that lies between two x.
+
+    A bend is a cubic with vertical tangents: x goes by ``3 t^2 - 2 t^3``, whose inverse is closed.
+    """
+    across = b[:, 0] - a[:, 0]
+    bends = np.abs(across) >= STRAIGHT
+    safe = np.where(bends, across, 1.0)
+    low, high = (left - a[:, 0]) / safe, (right - a[:, 0]) / safe
+    ends = np.clip(np.sort(np.stack([low, high]), axis=0), 0.0, 1.0)
+    t = 0.5 - np.sin(np.arcsin(1.0 - 2.0 * ends) / 3.0)
+    return np.where(bends, t[0], 0.0), np.where(bends, t[1], 1.0)
+
+
+def along(
+    a: Points,
+    b: Points,
+    begin: NDArray[np.float64],
+    end: NDArray[np.float64],
+    top: float = -np.inf,
+    bottom: float = np.inf,
+    at: NDArray[np.float64] = _EVENLY,
+) -> Points:
+    """float64[pieces, samples, 2]: points of each piece between two shares of it; y is cut to a band.
+
+    ``at`` : where the samples lie, 0 at ``begin`` and 1 at ``end``.
+    """
+    t = begin[:, None] + (end - begin)[:, None] * at
+    x = a[:, :1] + (b[:, :1] - a[:, :1]) * (t * t * (3.0 - 2.0 * t))
+    rise = 1.5 * t * (1.0 - t) + t**3
+    y = a[:, 1:] + (b[:, 1:] - a[:, 1:]) * np.where(np.abs(b[:, :1] - a[:, :1]) < STRAIGHT, t, rise)
+    return np.stack([x, np.clip(y, top, bottom)], axis=2)
 
 
 def _meeting(boxes: Points, rect: Rect) -> NDArray[np.int64]:

@@ -114,7 +114,8 @@ class Stage(QObject):
         self._asked = plan
         request = LayoutRequest(graph, plan, self._members)
         title = f"Laying out {len(graph.operators):,} operators"
-        self._document.ask(Lane.LAYOUT, title, lambda: lay_out(request), self._take_layout)
+        lane = Lane.LAYOUT if shown is None else Lane.RELAYOUT
+        self._document.ask(lane, title, lambda: lay_out(request), self._take_layout)
 
     def _take_layout(self, layout: Layout) -> None:
         if layout.graph is not self._document.graph:
