@@ -36,7 +36,16 @@ log = logging.getLogger("tilewright")
 
 UNFUSED = "unfused"
 NO_KERNELS = "No kernels"
-NEEDS_KERNELS = (Lane.LAYOUT, Lane.PLAN, Lane.COST, Lane.SERVING, Lane.BASELINE, Lane.GRADIENT, Lane.MAP)
+NEEDS_KERNELS = (
+    Lane.LAYOUT,
+    Lane.PLAN,
+    Lane.COST,
+    Lane.SERVING,
+    Lane.RELAYOUT,
+    Lane.BASELINE,
+    Lane.GRADIENT,
+    Lane.MAP,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from PySide6.QtCore import QRect, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import (
     QAction,
     QContextMenuEvent,
     QFontMetrics,
     QGuiApplication,
+    QHelpEvent,
     QPainter,
     QPaintEvent,
     QResizeEvent,
@@ -27,6 +28,7 @@ from PySide6.QtWidgets import (
     QMenu,
     QSizePolicy,
     QToolButton,
+    QToolTip,
     QVBoxLayout,
     QWidget,
 )
@@ -55,7 +57,7 @@ class MetricValue:
     aside: str = ""
     against: str = ""
     state: str = ""  # of the aside: "", good, warn, bad
-    why: str = ""
+    why: Callable[[], str] | None = field(default=None, compare=False)  # text of the tip, made when asked
     behind: bool = False  # belongs to an older plan than the rest
 
 
@@ -89,19 +91,19 @@ def metrics(
             captions[0],
             look.fmt_percent(reduction),
             *delta(reduction, base.launch_overhead_reduction if base else None, "percent", True),
-            why=why.launch_reduction(now, cost.baseline),
+            why=lambda: why.launch_reduction(now, cost.baseline),
         ),
         MetricValue(
             captions[1],
             look.fmt_ratio(reuse),
             *delta(reuse, base.onchip_reuse_ratio if base else None, "ratio", True),
-            why=why.onchip_reuse(now),
+            why=lambda: why.onchip_reuse(now),
         ),
         MetricValue(
             captions[2],
             look.fmt_seconds(now.latency_s),
             *delta(now.latency_s, base.latency_s if base else None, "seconds", False),
-            why=why.latency(cost),
+            why=lambda: why.latency(cost),
         ),
         _percentile(serving, baseline, label, "p95", 0.95, serving_is_behind, now.feasible),
         _percentile(serving, baseline, label, "p99", 0.99, serving_is_behind, now.feasible),
@@ -111,7 +113,7 @@ def metrics(
             f"gain {look.fmt_percent(now.bottleneck_gain)}" if now.bottleneck_gain > 0 else "",
             "per 10 %" if now.bottleneck_gain > 0 else "",
             "warn",
-            why.bottleneck(cost),
+            why=lambda: why.bottleneck(cost),
         ),
         _feasible(cost),
     )
@@ -143,8 +145,15 @@ def _percentile(
         base_ns = base.p95_ns if name == "p95" else base.p99_ns
         aside, against = look.fmt_delta(ns * 1e-9, base_ns * 1e-9, "seconds"), label
         state = "" if aside == "±0" else "good" if ns < base_ns else "bad"
-    reason = why.percentile(serving, name, share, ns)
-    return MetricValue(name, look.fmt_ns(ns), aside, against, state, reason, behind)
+    return MetricValue(
+        name,
+        look.fmt_ns(ns),
+        aside,
+        against,
+        state,
+        lambda: why.percentile(serving, name, share, ns),
+        behind,
+    )
 
 
 def _feasible(cost: CostResult) -> MetricValue:
@@ -162,7 +171,7 @@ def _feasible(cost: CostResult) -> MetricValue:
             "warn",
         )
     value = f"{whole - len(lacking):,} / {whole:,}"
-    return MetricValue("Feasible", value, aside, against, state, why.feasibility(cost))
+    return MetricValue("Feasible", value, aside, against, state, lambda: why.feasibility(cost))
 
 
 def _some(groups: list[int]) -> str:
@@ -191,9 +200,9 @@ class Metric(QWidget):
     def show_value(self, value: MetricValue) -> None:
         """Draw another value."""
         if value == self.shown:
+            self.shown = value  # its reason may speak of a newer result
             return
         self.shown = value
-        self.setToolTip(value.why)
         self.setAccessibleName(value.caption)
         self.setAccessibleDescription(f"{value.value} {value.aside} {value.against}".strip())
         self.updateGeometry()
@@ -238,6 +247,15 @@ class Metric(QWidget):
         painter.setFont(look.font(look.TINY))
         painter.setPen(colours.muted)
         painter.drawText(QRect(left, 30, right - left, 17), ends, value.against)
+        painter.end()
+
+    def event(self, event: QEvent) -> bool:
+        """The reason is made when the pointer asks for it."""
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            if self.shown.why is not None:
+                QToolTip.showText(event.globalPos(), self.shown.why(), self)
+            return True
+        return super().event(event)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
         """Copy the number."""
@@ -295,14 +313,12 @@ class Header(QFrame):
         self.precision = Choice("as the file says", "Element type that all floats are computed in")
         self.binding = ElidedLabel()
         self.metrics = [Metric() for _ in range(7)]
+        self._file_precision = ""
         self._lay_out()
-        for signal in (
-            document.graph_changed,
-            document.machine_changed,
-            document.baseline_changed,
-            document.plan_changed,
-        ):
+        document.graph_changed.connect(self._graph_changed)
+        for signal in (document.graph_changed, document.machine_changed, document.baseline_changed):
             signal.connect(self.refresh)
+        document.plan_changed.connect(self._name)
         document.cost_changed.connect(self.refresh)
         document.serving_changed.connect(self.refresh)
         self.refresh()
@@ -333,6 +349,10 @@ class Header(QFrame):
         for metric in self.metrics:
             row.addWidget(metric)
 
+    def _graph_changed(self) -> None:
+        graph = self.document.graph
+        self._file_precision = "" if graph is None else file_precision(graph)
+
     def refresh(self, *_: object) -> None:
         """Show the document's newest results."""
         document = self.document
@@ -348,6 +368,12 @@ class Header(QFrame):
             strict=True,
         ):
             metric.show_value(value)
+        self._name()
+        self._make_room()
+
+    def _name(self) -> None:
+        """What is open, and how it is grouped now."""
+        document = self.document
         graph, plan = document.graph, document.shown_plan
         if graph is None or plan is None:
             return
@@ -355,12 +381,11 @@ class Header(QFrame):
         self.name.setToolTip(graph.path)
         self.machine.setText(f"{document.accelerator.name if document.accelerator else 'choose a machine'} ▾")
         self.workload.setText(f"{document.workload.name if document.workload else 'no workload'} ▾")
-        self.precision.setText(f"{document.precision or file_precision(graph)} ▾")
+        self.precision.setText(f"{document.precision or self._file_precision} ▾")
         bound = " · ".join(f"{name} {value:,}" for name, value in graph.bindings)
         count = f"{len(graph.operators):,} operators in {len(plan.groups):,} groups"
         self.binding.setText(" · ".join(part for part in (bound, count) if part))
         self.binding.setToolTip(self.binding.text())
-        self._make_room()
 
     def minimumSizeHint(self) -> QSize:
         """Never what makes the window wide."""

@@ -27,14 +27,15 @@ class Lane(IntEnum):
 
     FILE = 0  # read a graph, a machine, a workload: different questions, answered in turn
     KERNELS = 1  # load compiled kernels
-    LAYOUT = 2  # place the operators of a graph
+    LAYOUT = 2  # place the operators of a graph that is not on screen yet
     PLAN = 3  # propose a starting plan
     COST = 4  # what the hand is waiting for
     SERVING = 5
-    BASELINE = 6  # the pinned plan's own numbers
-    GRADIENT = 7  # what every boundary would change
-    MAP = 8  # tile against tile
-    INDEX = 9  # what find searches
+    RELAYOUT = 6  # place them again after an edit: the numbers go first
+    BASELINE = 7  # the pinned plan's own numbers
+    GRADIENT = 8  # what every boundary would change
+    MAP = 9  # tile against tile
+    INDEX = 10  # what find searches
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,15 +15,16 @@ from PySide6.QtGui import QBrush, QColor, QHelpEvent, QMouseEvent, QPainter, QPa
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from model.cost.result import CostRequest, CostResult, LevelMapping
-from model.plan.plan import LevelTile, Plan
+from model.plan.plan import FusionGroup, LevelTile, Plan
 
 from . import look
+from .alone import cut_out
 from .document import Document
 from .runner import Lane
 from .tile_sizes import ladder, units
 
 MOST_SIZES = 11
-SLICE = 6  # cells a job: an edit waits for at most that many evaluations
+SLICE = 3  # cells a job: an edit waits for at most that many evaluations
 CAPTION, LEGEND = 20, 34
 CELL_HEIGHT = 14
 
@@ -119,17 +120,14 @@ class TileMap(QWidget):
             self._now = (sizes.get(wanted[0], 0), sizes.get(wanted[1], 0))
             self.update()
 
-    def plan_at(self, plan: Plan, index: int, column: int, row: int) -> Plan:
-        """The plan with these two sizes set in group `index`."""
+    def knobs_at(self, knobs: FusionGroup, column: int, row: int) -> FusionGroup:
+        """The group's knobs with these two sizes set."""
         assert self._key is not None
-        knobs = plan.groups[index]
         own = knobs.level(self._key.memory)
         tile = {**dict(own.tile), self._key.dims[0]: column, self._key.dims[1]: row}
         level = LevelTile(own.memory, tuple(tile.items()), own.loop_order, own.retain)
         others = tuple(one for one in knobs.levels if one.memory != own.memory)
-        groups = list(plan.groups)
-        groups[index] = replace(knobs, levels=(*others, level))
-        return replace(plan, groups=tuple(groups))
+        return replace(knobs, levels=(*others, level))
 
     @property
     def is_waiting(self) -> bool:
@@ -148,20 +146,26 @@ class TileMap(QWidget):
         if not cells:
             return
         engine = self.document.engine
-        requests = [replace(request, plan=self.plan_at(request.plan, index, *cell)) for cell in cells]
+        knobs = request.plan.groups[index]
+        tried = [self.knobs_at(knobs, *cell) for cell in cells]
 
         def work() -> list[tuple[float, bool]]:
+            # Alone: the other groups of a large graph would cost a hundred times as much.
+            graph = cut_out(request.graph, knobs.operators)
+            members = tuple(range(len(graph.operators)))
             out: list[tuple[float, bool]] = []
-            for one in requests:
-                group = engine.simulate(one).groups[index]
+            for one in tried:
+                plan = Plan((replace(one, operators=members),))
+                group = engine.simulate_alone(replace(request, graph=graph, plan=plan)).groups[0]
                 out.append((group.latency_s, group.infeasible is None))
             return out
 
-        def done(found: list[tuple[float, bool]]) -> None:
+        def done(found: tuple[tuple[float, bool], ...]) -> None:
             if key == self._key:
                 self._cells.update(zip(cells, found, strict=True))
                 self.update()
-                self._ask()
+                if not self.is_waiting:  # an edit came in between: at rest it goes on
+                    self._ask()
 
         self.document.ask(Lane.MAP, "Mapping tile sizes", work, done)
 
@@ -200,6 +204,7 @@ class TileMap(QWidget):
                 self._cell(painter, self._rect(x, y), (column, row), low, high)
         self._marks(painter, best)
         self._legend(painter, low, high, bool(fitting))
+        painter.end()
 
     def _cell(self, painter: QPainter, rect: QRectF, cell: tuple[int, int], low: float, high: float) -> None:
         colours = look.palette()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.dtypes import BITS, bytes_of
-from ..graph.graph import OperatorGraph, OpKind
+from ..graph.graph import Operator, OperatorGraph, OpKind
 from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup, Plan
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
@@ -26,13 +27,13 @@ from .solve import (
     solve,
     tensors_of,
 )
-from .timing import makespan
+from .timing import launch_times, makespan
 from .tree import plain_name
 from .units import Machine, element_type
 
-_FIELDS = tuple(getattr(GroupResult, name) for name in GroupResult.__slots__)
-_START = GroupResult.__slots__.index("start_s")
-_PHASES = GroupResult.__slots__.index("phases")
+_SLOTS = {name: getattr(GroupResult, name) for name in GroupResult.__slots__}
+_FIELDS = tuple((slot.__set__, slot.__get__) for slot in _SLOTS.values())
+_SETTERS = {name: slot.__set__ for name, slot in _SLOTS.items()}
 
 
 class _Facts:
@@ -41,12 +42,18 @@ class _Facts:
     def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
         self.graph = graph
         self._keys = keys
-        self.operator_key = [self._operator_key(i) for i in range(len(graph.operators))]
-        self.tensor_key = [keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors]
+        self._producer: list[int] = graph.producer.tolist()
+        self.names = [_leaf_name(operator) for operator in graph.operators]
+        self._tensor_key = [
+            keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors
+        ]
+        self._operator_key = [self._key(operator) for operator in graph.operators]
+        self._touched = [
+            tuple([a.tensor for a in operator.inputs + operator.outputs]) for operator in graph.operators
+        ]
         self._addressed: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
-    def _operator_key(self, index: int) -> int:
-        op = self.graph.operators[index]
+    def _key(self, op: Operator) -> int:
         key = (
             op.op_type,
             op.kind,
@@ -59,37 +66,29 @@ class _Facts:
         )
         return self._keys.setdefault(key, len(self._keys))
 
-    def signature(self, members: tuple[int, ...]) -> tuple[object, ...]:
+    def signature(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """Equal for two groups exactly where everything that a solution depends on is equal, but for names."""
-        graph = self.graph
+        keys = self._tensor_key
+        if len(members) == 1:
+            (index,) = members
+            touched = self._touched[index]
+            if len(set(touched)) == len(touched):
+                return (self._operator_key[index], *[keys[tensor] for tensor in touched])
         local: dict[int, int] = {}
-        row: list[object] = []
+        row: list[int] = [-len(members)]
         for index in members:
-            operator = graph.operators[index]
-            row.append(self.operator_key[index])
-            for access in operator.inputs + operator.outputs:
-                place = local.setdefault(access.tensor, len(local))
-                row.append(place)
-        row.append(-1)
-        alone = len(members) == 1
-        inside = members if alone else set(members)
+            row.append(self._operator_key[index])
+            row.extend([local.setdefault(tensor, len(local)) for tensor in self._touched[index]])
+        inside = set(members)
         for tensor in local:
-            row.append(self.tensor_key[tensor])
-            if not alone and int(self._producer[tensor]) in inside:
-                row.append(any(c not in inside for c in self._consumers[tensor]))
+            row.append(keys[tensor])
+            if self._producer[tensor] in inside:
+                row.append(-1 if inside.issuperset(self.graph.consumers[tensor]) else -2)
         return tuple(row)
-
-    @property
-    def _producer(self) -> NDArray[np.int32]:
-        return self.graph.producer
-
-    @property
-    def _consumers(self) -> tuple[tuple[int, ...], ...]:
-        return self.graph.consumers
 
     def addressed(self, index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Elements that an operator addresses, per input and per output."""
-        key = self.operator_key[index]
+        key = self._operator_key[index]
         if key not in self._addressed:
             operator = self.graph.operators[index]
             self._addressed[key] = (
@@ -101,7 +100,7 @@ class _Facts:
     def compulsory_bytes(self, precision: str) -> int:
         """Graph inputs and weights that are addressed, once; graph outputs, once."""
         graph = self.graph
-        producer = graph.producer.tolist()
+        producer = self._producer
         alias = self._aliases()
         read: dict[int, dict[object, int]] = {}
         for operator in graph.operators:
@@ -111,7 +110,7 @@ class _Facts:
             for access, elements in zip(operator.inputs, inputs, strict=True):
                 root = alias.get(access.tensor, access.tensor)
                 if producer[root] < 0:
-                    read.setdefault(root, {})[access.tensor, self.operator_key[operator.index]] = elements
+                    read.setdefault(root, {})[access.tensor, self._operator_key[operator.index]] = elements
         total = 0
         for tensor, parts in read.items():
             value = graph.tensors[tensor]
@@ -181,7 +180,9 @@ class GroupCache:
         self._graph: OperatorGraph | None = None
         self._facts: _Facts | None = None
         self._graphs = 0
+        # By identity: the cache keeps every solution, so that identities stay their own.
         self.launched: dict[tuple[int, int], NDArray[np.void]] = {}
+        self.templates: dict[int, GroupResult] = {}
         self.evaluated = 0
 
     def scope(self, request: CostRequest) -> _Scope:
@@ -226,46 +227,60 @@ class _Scope:
         self.precision = precision
         self.compulsory_bytes = facts.compulsory_bytes(precision)
         self.intermediate_bytes = facts.intermediate_bytes(precision)
-        self.baseline: _Sums | None = None
-        # By identity of the group value: an edit keeps the groups that it does not touch.
+        self.unfused: _Sums | None = None
+        self.baseline: Totals | None = None
+        # By first operator: an edit keeps the groups that it does not touch.
         self.last: dict[int, tuple[FusionGroup, Solution, GroupResult]] = {}
 
 
 class _Sums:
-    """The groups of a plan in launch order: starts, ends and sums. Times are integer nanoseconds."""
+    """The groups of a plan in launch order: starts, ends and sums. Times are integer nanoseconds.
+
+    Equal groups share one solution; sums run over the different ones, each times how often it occurs.
+    """
 
     def __init__(self, accelerator: Accelerator, solutions: Sequence[Solution]) -> None:
         self.solutions = solutions
+        place: dict[int, int] = {}
+        self.different: list[Solution] = []
+        which: list[int] = []
+        for solution in solutions:
+            at = place.setdefault(id(solution), len(place))
+            if at == len(self.different):
+                self.different.append(solution)
+            which.append(at)
+        self._which = np.array(which, np.int64)
+        self._times: list[int] = np.bincount(self._which, minlength=len(self.different)).tolist()
         self.issue_ns = round(accelerator.launch.issue_s * 1e9)
         self.gap_ns = round(accelerator.launch.gap_s * 1e9)
-        self.starts: list[int] = []
-        self.delays: list[int] = []
-        end = launched = launch_ns = 0
-        for solution in solutions:
-            start = end
-            if solution.launches:
-                start = max(end + self.gap_ns, (launched + 1) * self.issue_ns)
-                launched += 1
-            self.starts.append(start)
-            self.delays.append(start - end)
-            launch_ns += start - end
-            end = start + solution.latency_ns
-        self.end_ns, self.launches, self.launch_ns = end, launched, launch_ns
+        latency = np.array([s.latency_ns for s in self.different], np.int64)[self._which]
+        launched = np.array([s.launches for s in self.different], np.int64)[self._which]
+        starts = np.zeros(len(which), np.int64)
+        delays = np.zeros(len(which), np.int64)
+        self.end_ns = int(launch_times(latency, launched, self.issue_ns, self.gap_ns, starts, delays))
+        self.starts: list[int] = starts.tolist()
+        self.delays: list[int] = delays.tolist()
+        self.launches = int(launched.sum())
+        self.launch_ns = int(delays.sum())
+
+    def _sum(self, name: str) -> Any:
+        """The sum of one field of the solutions; integers stay exact."""
+        return sum([getattr(s, name) * times for s, times in zip(self.different, self._times, strict=True)])
 
     def bottleneck(self) -> tuple[str, float]:
         """The class whose 10 % relief shortens the whole most, or the smallest of the sets tried that gains 1 %."""
-        if any(solution.infeasible for solution in self.solutions):
+        if any(solution.infeasible for solution in self.different):
             return "infeasible", 0.0
-        rows = [solution.relieved_s for solution in self.solutions if solution.launches]
-        if not rows or self.end_ns == 0:
+        if self.launches == 0 or self.end_ns == 0:
             return "none", 0.0
-        table = np.ascontiguousarray(np.array(rows).T)
-        base = np.array([solution.latency_ns for solution in self.solutions if solution.launches]) * 1e-9
+        launched = np.array([s.launches > 0 for s in self.different])[self._which]
+        which = self._which[launched]
+        table = np.array([solution.relieved_s for solution in self.different]).T
+        base = np.array([solution.latency_ns for solution in self.different])[which] * 1e-9
         issue, gap = self.issue_ns * 1e-9, self.gap_ns * 1e-9
         now = float(makespan(base, issue, gap))
-        ends = [float(makespan(row, issue, gap)) for row in table]
-        # A group's latency is rounded to a nanosecond; a relief that changes nothing must not gain that.
-        ends = [min(end, now) for end in ends]
+        # A latency is rounded to a nanosecond; a relief that changes nothing must not gain that.
+        ends = [min(now, float(makespan(row[which], issue, gap))) for row in table]
         names = [*RESOURCE_NAMES, "launch"]
         single = [*ends[: len(RESOURCE_NAMES)], float(makespan(base, issue / 1.1, gap / 1.1))]
         best = min(range(len(names)), key=lambda i: single[i])
@@ -278,42 +293,42 @@ class _Sums:
 
     def totals(self, scope: _Scope, baseline: _Sums) -> Totals:
         """CONTRACT's totals; `baseline` is the unfused plan's sums."""
-        groups = self.solutions
-        reads = sum(g.dram_read_bytes for g in groups)
-        writes = sum(g.dram_write_bytes for g in groups)
+        reads, writes = self._sum("dram_read_bytes"), self._sum("dram_write_bytes")
         moved = reads + writes
-        operator_bytes = sum(g.operator_bytes for g in groups)
-        kept = sum(g.kept_bytes for g in groups)
+        operator_bytes = self._sum("operator_bytes")
         everything = scope.intermediate_bytes
+        spilled = sum(
+            [s.registers.spilled_bytes * times for s, times in zip(self.different, self._times, strict=True)]
+        )
         name, gain = self.bottleneck()
         return Totals(
             latency_s=self.end_ns / 1e9,
             launches=self.launches,
             launch_s=self.launch_ns / 1e9,
-            compute_s=sum(g.compute_s for g in groups),
-            dram_s=sum(g.dram_s for g in groups),
+            compute_s=self._sum("compute_s"),
+            dram_s=self._sum("dram_s"),
             dram_read_bytes=reads,
             dram_write_bytes=writes,
             operator_bytes=operator_bytes,
             onchip_reuse_ratio=1.0 - moved / operator_bytes if operator_bytes else 0.0,
-            reuse_factor=sum(g.operand_bytes for g in groups) / moved if moved else 0.0,
-            intermediate_onchip_share=min(1.0, kept / everything) if everything else 0.0,
+            reuse_factor=self._sum("operand_bytes") / moved if moved else 0.0,
+            intermediate_onchip_share=min(1.0, self._sum("kept_bytes") / everything) if everything else 0.0,
             launch_overhead_reduction=1.0 - self.launch_ns / baseline.launch_ns
             if baseline.launch_ns
             else 0.0,
             compulsory_dram_bytes=scope.compulsory_bytes,
-            lower_bound_dram_bytes=sum(g.lower_bound_bytes for g in groups),
-            spill_bytes=sum(g.registers.spilled_bytes for g in groups),
+            lower_bound_dram_bytes=self._sum("lower_bound_bytes"),
+            spill_bytes=spilled,
             peak_footprint_bytes=max(
-                (g.footprint_bytes[0][1] for g in groups if g.footprint_bytes), default=0
+                [s.footprint_bytes[0][1] for s in self.different if s.footprint_bytes], default=0
             ),
-            macs=sum(g.macs for g in groups),
-            recomputed_macs=sum(g.recomputed_macs for g in groups),
-            vector_ops=sum(g.vector_ops for g in groups),
-            energy_j=sum(g.energy_j for g in groups),
-            code_bytes=sum(g.code_bytes for g in groups),
-            complexity=sum(g.complexity for g in groups),
-            feasible=all(g.infeasible is None for g in groups),
+            macs=self._sum("macs"),
+            recomputed_macs=self._sum("recomputed_macs"),
+            vector_ops=self._sum("vector_ops"),
+            energy_j=self._sum("energy_j"),
+            code_bytes=self._sum("code_bytes"),
+            complexity=self._sum("complexity"),
+            feasible=all(s.infeasible is None for s in self.different),
             bottleneck=name,
             bottleneck_gain=gain,
         )
@@ -335,23 +350,25 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
     cache = GroupCache() if cache is None else cache
     before = cache.evaluated
     scope = cache.scope(request)
-    if scope.baseline is None:
-        alone = [FusionGroup((operator.index,)) for operator in request.graph.operators]
-        scope.baseline = _Sums(request.accelerator, [cache.solution(scope, group) for group in alone])
+    if scope.unfused is None or scope.baseline is None:
+        groups = alone(request.graph).groups
+        scope.unfused = _Sums(request.accelerator, [cache.solution(scope, group) for group in groups])
+        scope.baseline = scope.unfused.totals(scope, scope.unfused)
     solutions: list[Solution] = []
     for group in request.plan.groups:
-        known = scope.last.get(id(group))
-        solutions.append(
-            known[1] if known is not None and known[0] is group else cache.solution(scope, group)
-        )
+        known = scope.last.get(group.operators[0])
+        if known is not None and (known[0] is group or known[0] == group):
+            solutions.append(known[1])
+        else:
+            solutions.append(cache.solution(scope, group))
     sums = _Sums(request.accelerator, solutions)
-    groups = _placed(request, cache, scope, sums)
+    placed = _placed(request, cache, scope, sums)
     return CostResult(
         request=request,
-        groups=groups,
-        totals=sums.totals(scope, scope.baseline),
-        baseline=scope.baseline.totals(scope, scope.baseline),
-        warnings=_warnings(request, groups),
+        groups=placed,
+        totals=sums.totals(scope, scope.unfused),
+        baseline=scope.baseline,
+        warnings=_warnings(request, placed),
         seconds=time.perf_counter() - began,
         evaluated=cache.evaluated - before,
     )
@@ -364,15 +381,16 @@ def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums)
     for group, solution, start, delay in zip(
         request.plan.groups, sums.solutions, sums.starts, sums.delays, strict=True
     ):
-        known = scope.last.get(id(group))
+        first = group.operators[0]
+        known = scope.last.get(first)
         phases = _with_launch(cache, solution, delay)
-        if known is not None and known[0] is group and known[1] is solution:
+        if known is not None and known[1] is solution and known[0].operators == group.operators:
             result = known[2]
             if result.start_s != start / 1e9 or result.phases is not phases:
-                result = _moved(result, start / 1e9, phases)
+                result = _copy(result, start_s=start / 1e9, phases=phases)
         else:
-            result = _named(request.graph, group, solution, start / 1e9, phases)
-        last[id(group)] = (group, solution, result)
+            result = _named(scope.facts, cache, group, solution, start / 1e9, phases)
+        last[first] = (group, solution, result)
         out.append(result)
     scope.last = last
     return tuple(out)
@@ -382,7 +400,7 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
     """The profile of a group behind its launch; equal ones are one array."""
     if not solution.launches:
         return solution.phases
-    key = (id(solution), delay_ns)  # the cache keeps every solution, so that ids stay their own
+    key = (id(solution), delay_ns)
     found = cache.launched.get(key)
     if found is None:
         found = np.zeros(len(solution.phases) + 1, PHASE_DTYPE)
@@ -393,52 +411,76 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
     return found
 
 
-def _moved(result: GroupResult, start_s: float, phases: NDArray[np.void]) -> GroupResult:
-    """The same result at another start. Field by field: `dataclasses.replace` takes ten times as long."""
+def _copy(result: GroupResult, **changed: object) -> GroupResult:
+    """The same result with some fields changed; `dataclasses.replace` takes ten times as long."""
     out = object.__new__(GroupResult)
-    for field in _FIELDS:
-        field.__set__(out, field.__get__(result))
-    _FIELDS[_START].__set__(out, start_s)
-    _FIELDS[_PHASES].__set__(out, phases)
+    for set_field, get_field in _FIELDS:
+        set_field(out, get_field(result))
+    for name, value in changed.items():
+        _SETTERS[name](out, value)
     return out
 
 
 def _named(
-    graph: OperatorGraph, group: FusionGroup, solution: Solution, start_s: float, phases: NDArray[np.void]
+    facts: _Facts,
+    cache: GroupCache,
+    group: FusionGroup,
+    solution: Solution,
+    start_s: float,
+    phases: NDArray[np.void],
 ) -> GroupResult:
     """A solution under the names of one group."""
-    members = group.operators
+    members, graph = group.operators, facts.graph
     tensors = tensors_of(graph, members)
-    tree = "".join(
-        part if isinstance(part, str) else leaf_name(graph, members[part]) for part in solution.tree
-    )
+    template = cache.templates.get(id(solution))
+    if template is None:
+        template = cache.templates[id(solution)] = _template(solution)
+    names = [graph.tensors[t].name for t in tensors]
     levels = tuple(
-        LevelMapping(
-            level.memory,
-            level.tile,
-            level.loop_order,
-            tuple([(graph.tensors[tensors[t]].name, depth) for t, depth in retain]),
-            level.trips,
-        )
-        for level, retain in zip(solution.levels, solution.retain, strict=True)
+        [
+            LevelMapping(
+                level.memory,
+                level.tile,
+                level.loop_order,
+                tuple([(names[t], depth) for t, depth in retain]),
+                level.trips,
+            )
+            for level, retain in zip(solution.levels, solution.retain, strict=True)
+        ]
     )
     where = _label(graph, members) if solution.warnings else ""
-    return GroupResult(
+    return _copy(
+        template,
         operators=members,
-        dims=solution.dims,
-        dim_of=solution.dim_of,
         levels=levels,
-        tree=tree,
-        elements=solution.elements,
-        parallel=solution.parallel,
-        stages=solution.stages,
-        threads=solution.threads,
+        tree="".join(
+            [part if isinstance(part, str) else facts.names[members[part]] for part in solution.tree]
+        ),
         traffic=tuple(
             [
                 Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
                 for row in solution.traffic
             ]
         ),
+        start_s=start_s,
+        phases=phases,
+        warnings=tuple([(where, what, lever) for what, lever in solution.warnings]),
+    )
+
+
+def _template(solution: Solution) -> GroupResult:
+    """What all groups of one solution have in common."""
+    return GroupResult(
+        operators=(),
+        dims=solution.dims,
+        dim_of=solution.dim_of,
+        levels=(),
+        tree="",
+        elements=solution.elements,
+        parallel=solution.parallel,
+        stages=solution.stages,
+        threads=solution.threads,
+        traffic=(),
         footprint_bytes=solution.footprint_bytes,
         macs=solution.macs,
         recomputed_macs=solution.recomputed_macs,
@@ -446,7 +488,7 @@ def _named(
         compute_s=solution.compute_s,
         dram_s=solution.dram_s,
         latency_s=solution.latency_ns / 1e9,
-        start_s=start_s,
+        start_s=0.0,
         launches=solution.launches,
         cycles=solution.cycles,
         ideal_cycles=solution.ideal_cycles,
@@ -460,11 +502,10 @@ def _named(
         energy_j=solution.energy_j,
         code_bytes=solution.code_bytes,
         complexity=solution.complexity,
-        phases=phases,
+        phases=solution.phases,
         chosen=solution.chosen,
         bottleneck=solution.bottleneck,
         infeasible=solution.infeasible,
-        warnings=tuple([(where, what, lever) for what, lever in solution.warnings]),
     )
 
 
@@ -488,9 +529,8 @@ def _warnings(request: CostRequest, groups: tuple[GroupResult, ...]) -> tuple[tu
     return tuple(out)
 
 
-def leaf_name(graph: OperatorGraph, index: int) -> str:
+def _leaf_name(operator: Operator) -> str:
     """An operator's name as loop trees write it."""
-    operator = graph.operators[index]
     return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
 
 
