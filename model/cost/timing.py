@@ -669,3 +669,19 @@ def makespan(seconds, issue, gap):
     for i in range(seconds.size):
         end = max(end + gap, (i + 1) * issue) + seconds[i]
     return end
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
+def launch_times(latency, launched, issue, gap, starts, delays):
+    """Starts in nanoseconds, and how long each launch delays; groups of views launch nothing. Returns the end."""
+    end = 0
+    count = 0
+    for i in range(latency.size):
+        start = end
+        if launched[i]:
+            count += 1
+            start = max(end + gap, count * issue)
+        starts[i] = start
+        delays[i] = start - end
+        end = start + latency[i]
+    return end
