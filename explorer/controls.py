@@ -30,6 +30,7 @@ class Combo(QComboBox):
         painter.setPen(QPen(colours.muted if self.isEnabled() else colours.faint, 1.3))
         x, y = self.width() - 12.0, self.height() / 2
         painter.drawPolyline([QPointF(x - 3.5, y - 2), QPointF(x, y + 1.5), QPointF(x + 3.5, y - 2)])
+        painter.end()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """A wheel over a panel scrolls the panel; with the focus it steps."""
@@ -54,6 +55,7 @@ class ElidedLabel(QLabel):
         painter.setPen(look.palette().muted)
         text = painter.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
         painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
+        painter.end()
 
 
 def muted(text: str) -> QLabel:

@@ -77,6 +77,7 @@ class DockTitle(QWidget):
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)
             painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter, self.panel.line)
+            painter.end()
             return
         painter.setFont(look.font(look.TITLE, strong=True))
         painter.setPen(colours.text)
@@ -88,6 +89,7 @@ class DockTitle(QWidget):
             self.panel.line, Qt.TextElideMode.ElideRight, max(0, inner.width() - used)
         )
         painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, line)
+        painter.end()
 
 
 class Docks(QMainWindow):

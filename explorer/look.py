@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -348,8 +349,12 @@ QDockWidget { color: @text; }
 
 
 # -------------------------------------------------------------------------------------------- fonts
+@lru_cache(maxsize=64)
 def font(pixels: int = BODY, *, strong: bool = False, mono: bool = False) -> QFont:
-    """The system's font at `pixels`, semi-bold if `strong`, fixed pitch if `mono`; digits of one width."""
+    """The system's font at `pixels`, semi-bold if `strong`, fixed pitch if `mono`; digits of one width.
+
+    Shared: it is asked for in every paint, so nobody changes what is returned.
+    """
     kind = QFontDatabase.SystemFont.FixedFont if mono else QFontDatabase.SystemFont.GeneralFont
     out = QFontDatabase.systemFont(kind)
     out.setPixelSize(pixels)

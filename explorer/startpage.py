@@ -89,6 +89,7 @@ class Card(QAbstractButton):
             self.line, Qt.TextElideMode.ElideRight, int(inner.width())
         )
         painter.drawText(inner, Qt.AlignmentFlag.AlignBottom, line)
+        painter.end()
 
 
 class StartPage(QWidget):

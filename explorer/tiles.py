@@ -282,6 +282,7 @@ class Footprint(QWidget):
             bar.setWidth(max(2.0, bar.width() * min(1.0, live / room if room else 0.0)))
             painter.setBrush(colours.bad if over else colours.good)
             painter.drawRoundedRect(bar, 2, 2)
+        painter.end()
 
 
 class TileEditor(Panel):

@@ -70,6 +70,9 @@ class HandEngine(Engine):
         result = replace(result, request=request)
         return result if self.unfit else made_results.fitting(result)
 
+    def simulate_alone(self, request: CostRequest) -> CostResult:
+        return made_results.fitting(made_results.cost(request.graph, request.plan, request.revision))
+
     def serve(self, request: ServingRequest) -> ServingResult:
         fault, self.serving_fault = self.serving_fault, None
         if fault is not None:

@@ -1,29 +1,30 @@
 """DRAM demand over time: what one request asks of memory, phase by phase, alone on its slot.
 
-Knows `GroupResult.phases`: nanoseconds and bytes that sum exactly to latency and traffic. Zoom and pan by
-wheel and drag; what does not fit the screen is reduced to the largest demand per column, never to an average
-(one average per launch hides the bursts that lengthen a tail).
+Knows `GroupResult.phases`: nanoseconds and bytes that sum exactly to latency and traffic. What does not fit
+the screen is reduced to the largest demand per pixel column, never to an average (one average per launch hides
+the bursts that lengthen a tail).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QBrush, QPen
-from PySide6.QtWidgets import QLabel
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from model.cost.result import PHASE_KINDS, CostResult
 
 from .. import look
 from ..document import Document
-from ..names import group_label, group_tints
+from ..names import group_label
 from .panel import Panel
 
-MOST_BARS = 1500
+LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
+"""Room around the plot for its labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +41,22 @@ class Demand:
     def of(result: CostResult) -> Demand:
         """All phases of all groups, one after the other."""
         if not result.groups:
-            empty = np.zeros(0)
-            return Demand(empty, empty, empty, np.zeros(0, np.int32), np.zeros(0, np.int32))
+            empty, none = np.zeros(0), np.zeros(0, np.int32)
+            return Demand(empty, empty, empty, none, none)
+        counts = [len(group.phases) for group in result.groups]
         phases = np.concatenate([group.phases for group in result.groups])
-        owner = np.repeat(
-            np.arange(len(result.groups), dtype=np.int32), [len(group.phases) for group in result.groups]
-        )
+        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         lasting = phases["base_ns"] > 0
         phases, owner = phases[lasting], owner[lasting]
         end_ns = np.cumsum(phases["base_ns"])
         begin_ns = end_ns - phases["base_ns"]
         rate = phases["bytes"] * 1e9 / phases["base_ns"]
         return Demand(begin_ns * 1e-9, end_ns * 1e-9, rate, phases["kind"].astype(np.int32), owner)
+
+    @property
+    def whole_s(self) -> float:
+        """When the last phase ends."""
+        return float(self.end_s[-1]) if len(self.end_s) else 0.0
 
     @property
     def peak(self) -> float:
@@ -61,19 +66,17 @@ class Demand:
     @property
     def mean(self) -> float:
         """Bytes over the whole time."""
-        if not len(self.end_s):
-            return 0.0
         moved = float(((self.end_s - self.begin_s) * self.bytes_per_s).sum())
-        return moved / float(self.end_s[-1])
+        return moved / self.whole_s if self.whole_s else 0.0
 
     def at(self, time_s: float) -> int:
         """Index of the phase at a time; -1 outside."""
-        if not len(self.end_s) or not 0.0 <= time_s < self.end_s[-1]:
+        if not 0.0 <= time_s < self.whole_s:
             return -1
         return int(np.searchsorted(self.end_s, time_s, side="right"))
 
-    def bars(self, low_s: float, high_s: float, most: int = MOST_BARS) -> NDArray[np.int64]:
-        """Indices of the phases to draw between two times: all, or the highest of each column."""
+    def bars(self, low_s: float, high_s: float, most: int) -> NDArray[np.int64]:
+        """Indices of the phases to draw between two times: all, or the highest of each of `most` columns."""
         first = int(np.searchsorted(self.end_s, low_s, side="right"))
         last = int(np.searchsorted(self.begin_s, high_s, side="left"))
         inside = np.arange(first, max(first, last), dtype=np.int64)
@@ -86,159 +89,273 @@ class Demand:
         return inside[np.sort(order[highest])]
 
 
+def ticks(low: float, high: float, about: int) -> list[float]:
+    """Round numbers between two ends, roughly `about` of them."""
+    span = high - low
+    if span <= 0 or about < 1:
+        return []
+    rough = span / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+class Chart(QWidget):
+    """The plot: wheel zooms at the pointer, drag pans, a click picks a group, double-click shows all."""
+
+    pointed = Signal(int)
+    """Emitted with the phase under the pointer, -1 for none."""
+    picked = Signal(int)
+    """Emitted with the group of the phase that was clicked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMinimumHeight(96)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setAccessibleName("DRAM demand over time")
+        self.demand: Demand | None = None
+        self.port: float | None = None
+        self.group: int | None = None
+        self.low_s, self.high_s = 0.0, 0.0
+        self._pressed: tuple[QPointF, float] | None = None
+        self._dragged = False
+
+    def sizeHint(self) -> QSize:
+        """Wide and low."""
+        return QSize(640, 160)
+
+    def show_demand(self, demand: Demand, port: float | None) -> None:
+        """Draw `demand`; the zoom is kept while the whole time stays about the same."""
+        before = self.demand.whole_s if self.demand is not None else 0.0
+        self.demand, self.port = demand, port
+        if not before or abs(demand.whole_s / before - 1.0) > 0.02 or self.high_s > demand.whole_s:
+            self.low_s, self.high_s = 0.0, demand.whole_s
+        self.update()
+
+    def show_group(self, group: int | None) -> None:
+        """Bring out one group; None: all alike."""
+        if group != self.group:
+            self.group = group
+            self.update()
+
+    # -- painting ----------------------------------------------------------------------------------
+    def _plot(self) -> QRectF:
+        return QRectF(LEFT, TOP, self.width() - LEFT - RIGHT, self.height() - TOP - BOTTOM)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Axes, bars, the port's limit."""
+        demand = self.demand
+        if demand is None or self.high_s <= self.low_s:
+            return
+        painter = QPainter(self)
+        plot = self._plot()
+        top = max(demand.peak, self.port or 0.0) * 1.08 or 1.0
+        self._axes(painter, plot, top)
+        self._bars(painter, plot, top, demand)
+        self._limit(painter, plot, top)
+        if self.hasFocus():
+            painter.setPen(QPen(look.palette().accent, 1))
+            painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
+        painter.end()
+
+    def _axes(self, painter: QPainter, plot: QRectF, top: float) -> None:
+        colours = look.palette()
+        painter.setFont(look.font(look.TINY))
+        for value in ticks(0.0, top, max(2, int(plot.height() / 32))):
+            y = round(plot.bottom() - plot.height() * value / top)
+            painter.setPen(QPen(colours.line, 1))
+            painter.drawLine(QPointF(plot.left(), y + 0.5), QPointF(plot.right(), y + 0.5))
+            painter.setPen(colours.muted)
+            label = look.fmt_rate(value) if value else "0"
+            painter.drawText(
+                QRectF(0, y - 8, LEFT - 6, 16),
+                Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
+                label,
+            )
+        row = QRectF(0, plot.bottom() + 3, 80, 14)
+        for value in ticks(self.low_s, self.high_s, max(2, int(plot.width() / 110))):
+            x = self._x(plot, value)
+            place = min(max(x - 40, plot.left() - 40), plot.right() - 80)
+            painter.drawText(row.translated(place, 0), Qt.AlignmentFlag.AlignHCenter, look.fmt_seconds(value))
+
+    def _x(self, plot: QRectF, time_s: float) -> float:
+        return plot.left() + plot.width() * (time_s - self.low_s) / (self.high_s - self.low_s)
+
+    def _bars(self, painter: QPainter, plot: QRectF, top: float, demand: Demand) -> None:
+        colours = look.palette()
+        chosen = demand.bars(self.low_s, self.high_s, max(64, int(plot.width())))
+        scale = plot.width() / (self.high_s - self.low_s)
+        left = plot.left() + (np.maximum(demand.begin_s[chosen], self.low_s) - self.low_s) * scale
+        right = plot.left() + (np.minimum(demand.end_s[chosen], self.high_s) - self.low_s) * scale
+        height = plot.height() * demand.bytes_per_s[chosen] / top
+        dim = [look.mix(colours.panel, fill, 0.35) for fill in colours.groups]
+        rows = zip(left.tolist(), right.tolist(), height.tolist(), demand.group[chosen].tolist(), strict=True)
+        for begin, end, tall, group in rows:
+            hue = group % len(colours.groups)
+            fill = colours.groups[hue] if self.group is None or group == self.group else dim[hue]
+            painter.fillRect(QRectF(begin, plot.bottom() - tall, max(1.0, end - begin), tall), fill)
+        painter.setPen(QPen(colours.faint, 1))
+        painter.drawLine(plot.bottomLeft(), plot.bottomRight())
+
+    def _limit(self, painter: QPainter, plot: QRectF, top: float) -> None:
+        if self.port is None:
+            return
+        colours = look.palette()
+        y = round(plot.bottom() - plot.height() * self.port / top) + 0.5
+        painter.setPen(QPen(colours.bad, 1, Qt.PenStyle.DashLine))
+        painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
+        painter.setFont(look.font(look.TINY))
+        painter.setPen(colours.bad)
+        text = QRectF(plot.left(), y - 15, plot.width(), 14)
+        painter.drawText(text, Qt.AlignmentFlag.AlignRight, f"port {look.fmt_rate(self.port)}")
+
+    # -- the hand ----------------------------------------------------------------------------------
+    def phase_at(self, x: float) -> int:
+        """The phase under a place of the widget."""
+        plot, demand = self._plot(), self.demand
+        if demand is None or not plot.left() <= x <= plot.right() or self.high_s <= self.low_s:
+            return -1
+        return demand.at(self.low_s + (x - plot.left()) / plot.width() * (self.high_s - self.low_s))
+
+    def show_range(self, low_s: float, high_s: float) -> None:
+        """Show these times, kept within the whole and not closer than a nanosecond."""
+        whole = self.demand.whole_s if self.demand is not None else 0.0
+        span = min(max(high_s - low_s, 1e-9), whole)
+        self.low_s = min(max(0.0, low_s), whole - span)
+        self.high_s = self.low_s + span
+        self.update()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """Zoom at the pointer; sideways pans."""
+        if self.demand is None or not self.demand.whole_s:
+            return
+        span = self.high_s - self.low_s
+        turn, aside = event.angleDelta().y(), event.angleDelta().x()
+        if abs(aside) > abs(turn):
+            self.show_range(self.low_s - span * aside / 1200, self.high_s - span * aside / 1200)
+        else:
+            plot = self._plot()
+            share = min(1.0, max(0.0, (event.position().x() - plot.left()) / plot.width()))
+            held = self.low_s + share * span
+            wider = span * 0.8 ** (turn / 120)
+            self.show_range(held - share * wider, held + (1 - share) * wider)
+        event.accept()
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """A press may become a pan or a click."""
+        if event.button() is Qt.MouseButton.LeftButton:
+            self._pressed, self._dragged = (event.position(), self.low_s), False
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Pan while pressed; else say what is under the pointer."""
+        if self._pressed is None:
+            self.pointed.emit(self.phase_at(event.position().x()))
+            return
+        start, low = self._pressed
+        away = event.position().x() - start.x()
+        if abs(away) > 3:
+            self._dragged = True
+        if self._dragged:
+            span = self.high_s - self.low_s
+            moved = low - away / self._plot().width() * span
+            self.show_range(moved, moved + span)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """A click picks the group."""
+        pressed, self._pressed = self._pressed, None
+        phase = self.phase_at(event.position().x())
+        if pressed is not None and not self._dragged and phase >= 0 and self.demand is not None:
+            self.picked.emit(int(self.demand.group[phase]))
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        """Everything."""
+        if self.demand is not None:
+            self.show_range(0.0, self.demand.whole_s)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and right pick the group before and after; plus, minus and 0 zoom."""
+        demand, span = self.demand, self.high_s - self.low_s
+        if demand is None or not len(demand.group):
+            super().keyPressEvent(event)
+            return
+        middle = (self.low_s + self.high_s) / 2
+        key = event.key()
+        if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
+            step = 1 if key == Qt.Key.Key_Right else -1
+            now = self.group if self.group is not None else (-1 if step > 0 else int(demand.group[-1]) + 1)
+            self.picked.emit(min(max(now + step, 0), int(demand.group[-1])))
+        elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
+            self.show_range(middle - span * 0.4, middle + span * 0.4)
+        elif key == Qt.Key.Key_Minus:
+            self.show_range(middle - span * 0.625, middle + span * 0.625)
+        elif key == Qt.Key.Key_0:
+            self.show_range(0.0, demand.whole_s)
+        else:
+            super().keyPressEvent(event)
+
+
 class DemandProfile(Panel):
-    """The demand panel. pyqtgraph is imported when it is first shown: 0.9 s that the start does not pay."""
+    """The demand panel."""
+
+    HINT = "Point at a phase to read it · wheel zooms, drag pans, double-click shows everything"
 
     def __init__(self, document: Document) -> None:
         super().__init__(document, "demand", "Demand over time", "DRAM bytes per second of one request alone")
-        self._plot: Any = None
-        self._bars: Any = None
-        self._limit: Any = None
-        self._demand: Demand | None = None
         self._result: CostResult | None = None
-        self.reading = QLabel()
+        self.chart = Chart()
+        self.reading = QLabel(self.HINT)
         self.reading.setProperty("muted", True)
         self.reading.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.follow("cost", document.cost_changed)
-        document.selection_changed.connect(self._highlight)
-
-    def _build(self) -> Any:
-        """The plot."""
-        import pyqtgraph
-
-        pyqtgraph.setConfigOptions(antialias=False)
-        plot: Any = pyqtgraph.PlotWidget()
-        plot.setMenuEnabled(False)
-        plot.hideButtons()
-        plot.setMouseEnabled(x=True, y=False)
-        plot.setAccessibleName("DRAM demand over time")
-        plot.getAxis("bottom").setLabel("time", units="s")
-        plot.getAxis("left").setLabel("demand", units="B/s")
-        plot.getViewBox().setDefaultPadding(0.0)
-        scene: Any = plot.scene()  # pyqtgraph's own class, with signals of its own
-        scene.sigMouseMoved.connect(self._moved)
-        scene.sigMouseClicked.connect(self._clicked)
-        plot.getViewBox().sigXRangeChanged.connect(lambda *_: self._draw())
-        self._bars = pyqtgraph.BarGraphItem(x0=[], x1=[], height=[])
-        self._limit = pyqtgraph.InfiniteLine(
-            angle=0, label="", labelOpts={"position": 0.98, "anchors": [(1, 0), (1, 0)]}
-        )
-        plot.addItem(self._bars)
-        plot.addItem(self._limit)
-        self.body.addWidget(plot, 1)
+        self.reading.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.body.addWidget(self.chart, 1)
         self.body.addWidget(self.reading)
-        return plot
-
-    def _colour(self) -> None:
-        """The theme's colours; the plot is not a styled widget."""
-        colours = look.palette()
-        self._plot.setBackground(colours.panel)
-        for side in ("left", "bottom"):
-            axis = self._plot.getAxis(side)
-            axis.setPen(colours.faint)
-            axis.setTextPen(colours.muted)
-            axis.setTickFont(look.font(look.TINY))
-            axis.label.setFont(look.font(look.TINY))
-        self._limit.setPen(QPen(colours.bad, 0, Qt.PenStyle.DashLine))
-        self._limit.label.setColor(colours.muted)
-        self._limit.label.setFont(look.font(look.TINY))
-        self._limit.label.fill = QBrush(colours.panel)
-
-    def changeEvent(self, event: QEvent) -> None:
-        """Follow the theme."""
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange and self._plot is not None:
-            self._colour()
-            self._draw()
+        self.chart.pointed.connect(self._read)
+        self.chart.picked.connect(self._pick)
+        self.follow("cost", document.cost_changed)
+        document.selection_changed.connect(self._mark)
 
     def redraw(self) -> None:
-        """The newest result's phases; the zoom is kept while the time stays about the same."""
+        """The newest result's phases."""
         result = self.document.cost
         if self.explain_absence("the demand") or result is None:
             return
-        if self._plot is None:
-            self._plot = self._build()
-            self._colour()
-        before = self._demand
-        self._result, self._demand = result, Demand.of(result)
-        demand = self._demand
-        if not len(demand.end_s):
+        demand = Demand.of(result)
+        if not demand.whole_s:
             self.say("No group takes any time. Bind the symbolic dims (Ctrl+B).")
             return
-        peak, mean = look.fmt_rate(demand.peak), look.fmt_rate(demand.mean)
-        self.set_line(f"DRAM, one request alone · peak {peak} · mean {mean}")
-        self.reading.setText("Point at a phase to read it; wheel zooms, double-click shows everything.")
+        self._result = result
+        self.set_line(
+            f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(demand.mean)}"
+        )
         port = result.request.accelerator.slot_bandwidth_bytes_per_s
-        limited = bool(np.isfinite(port))
-        self._limit.setVisible(limited)
-        top = demand.peak
-        if limited:
-            self._limit.setValue(port)
-            self._limit.label.setText(f"port {look.fmt_rate(port)}")
-            top = max(top, port)
-        self._plot.setYRange(0, top * 1.12, padding=0)
-        end = float(demand.end_s[-1])
-        self._plot.setLimits(xMin=0, xMax=end)
-        if before is None or not len(before.end_s) or abs(end / float(before.end_s[-1]) - 1) > 0.02:
-            self._plot.setXRange(0, end, padding=0)
-        self._draw()
+        self.chart.show_demand(demand, port if math.isfinite(port) else None)
+        self._mark()
+        self.reading.setText(self.HINT)
         self.show_body()
 
-    def _draw(self) -> None:
-        demand, result = self._demand, self._result
-        if demand is None or result is None or self._plot is None:
-            return
-        low, high = self._plot.getViewBox().viewRange()[0]
-        chosen = demand.bars(low, high)
-        colours = look.palette()
-        tints = group_tints(result.request.plan, len(colours.groups))
-        brushes = [colours.group(int(tints[group])) for group in demand.group[chosen]]
-        picked = self._picked()
-        if picked is not None:
-            brushes = [
-                brush if group == picked else look.mix(colours.panel, brush, 0.35)
-                for brush, group in zip(brushes, demand.group[chosen], strict=True)
-            ]
-        self._bars.setOpts(
-            x0=demand.begin_s[chosen],
-            x1=demand.end_s[chosen],
-            height=demand.bytes_per_s[chosen],
-            brushes=brushes,
-            pens=[QPen(Qt.PenStyle.NoPen)] * len(brushes),
-        )
+    def _mark(self) -> None:
+        """Bring out the group of the result that holds the first selected operator."""
+        chosen = self.document.selection
+        if self._result is not None:
+            self.chart.show_group(self._result.request.plan.group_of[chosen[0]] if chosen else None)
 
-    def _picked(self) -> int | None:
-        """The group of the result that holds the first selected operator."""
-        if self._result is None or not self.document.selection:
-            return None
-        return self._result.request.plan.group_of[self.document.selection[0]]
-
-    def _highlight(self) -> None:
-        if self._plot is not None and self.isVisible():
-            self._draw()
-
-    def _phase_under(self, position: Any) -> int:
-        if self._demand is None:
-            return -1
-        point = self._plot.getViewBox().mapSceneToView(position)
-        return self._demand.at(point.x())
-
-    def _moved(self, position: Any) -> None:
-        phase, demand, result = self._phase_under(position), self._demand, self._result
+    def _read(self, phase: int) -> None:
+        demand, result = self.chart.demand, self._result
         if phase < 0 or demand is None or result is None:
+            self.reading.setText(self.HINT)
             return
         group = int(demand.group[phase])
         label = group_label(result.request.graph, group, result.groups[group].operators)
         lasts = look.fmt_seconds(float(demand.end_s[phase] - demand.begin_s[phase]))
         rate = look.fmt_rate(float(demand.bytes_per_s[phase]))
-        kind = PHASE_KINDS[int(demand.kind[phase])]
         begin = look.fmt_seconds(float(demand.begin_s[phase]))
-        self.reading.setText(f"{label} · {kind} · {rate} for {lasts} from {begin}")
+        self.reading.setText(
+            f"{label} · {PHASE_KINDS[int(demand.kind[phase])]} · {rate} for {lasts} from {begin}"
+        )
 
-    def _clicked(self, event: Any) -> None:
-        if event.double() and self._demand is not None:
-            self._plot.setXRange(0, float(self._demand.end_s[-1]), padding=0)
-            return
-        phase = self._phase_under(event.scenePos())
-        if phase >= 0 and self._demand is not None and self._result is not None:
-            self.document.select(self._result.groups[int(self._demand.group[phase])].operators)
+    def _pick(self, group: int) -> None:
+        if self._result is not None and group < len(self._result.groups):
+            self.document.select(self._result.groups[group].operators)

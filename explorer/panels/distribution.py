@@ -124,6 +124,7 @@ class Distribution(QWidget):
             self._line(painter, plot, axis, self._base_curve, pen)
         self._line(painter, plot, axis, self._curve, QPen(colours.accent, 2))
         self._ends(painter, plot, axis)
+        painter.end()
 
     def _line(self, painter: QPainter, plot: QRectF, axis: TimeAxis, curve: Curve, pen: QPen) -> None:
         painter.setPen(pen)

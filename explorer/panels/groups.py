@@ -14,7 +14,7 @@ from model.cost.result import CostResult, GroupResult
 
 from .. import look
 from ..document import Document
-from ..names import group_label, group_name, operator_list
+from ..names import group_label, operator_list
 from .panel import Panel
 from .rows import Column, RowsTable
 
@@ -23,12 +23,35 @@ from .rows import Column, RowsTable
 class GroupRow:
     """One group of a result."""
 
+    result: CostResult
     index: int
-    label: str
-    names: str
-    share: float  # of the graph's latency
-    dram_bytes: int
     group: GroupResult
+
+    @property
+    def label(self) -> str:
+        """Made when it is painted."""
+        return group_label(self.result.request.graph, self.index, self.group.operators)
+
+    @property
+    def names(self) -> str:
+        """The operators' own names."""
+        return operator_list(self.result.request.graph, self.group.operators, 40)
+
+    @property
+    def share(self) -> float:
+        """Of the graph's latency, launches included."""
+        whole = self.result.totals.latency_s
+        return self.group.latency_s / whole if whole else 0.0
+
+    @property
+    def dram_bytes(self) -> int:
+        """Read from and written to DRAM."""
+        return sum(self.group.dram_bytes(self.result.request.accelerator.dram.name))
+
+    @property
+    def words(self) -> str:
+        """What the filter searches."""
+        return f"{self.label} {self.names} {self.group.bottleneck.name} {self.fit}"
 
     @property
     def operators(self) -> tuple[int, ...]:
@@ -62,19 +85,7 @@ class GroupRow:
 
 def group_rows(result: CostResult) -> list[GroupRow]:
     """Rows in the plan's order."""
-    graph, dram = result.request.graph, result.request.accelerator.dram.name
-    whole = result.totals.latency_s or 1.0
-    return [
-        GroupRow(
-            index,
-            group_label(graph, index, group.operators),
-            operator_list(graph, group.operators, 40),
-            group.latency_s / whole,
-            sum(group.dram_bytes(dram)),
-            group,
-        )
-        for index, group in enumerate(result.groups)
-    ]
+    return [GroupRow(result, index, group) for index, group in enumerate(result.groups)]
 
 
 def _fit_state(row: GroupRow) -> str:
@@ -156,7 +167,7 @@ class GroupsTable(Panel):
         self.filter.setPlaceholderText("Filter: a name, a type, a bottleneck, “spills” …")
         self.filter.setClearButtonEnabled(True)
         self.filter.setAccessibleName("Filter the groups")
-        self.table = RowsTable(document, COLUMNS)
+        self.table = RowsTable(document, COLUMNS, words=lambda row: row.words)
         self.table.setAccessibleName("Fusion groups")
         self.table.setSortingEnabled(True)
         self.table.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
@@ -171,11 +182,11 @@ class GroupsTable(Panel):
         self.follow("cost", document.cost_changed)
 
     def _filter(self, text: str) -> None:
-        self.table.filter.set_words(text)
+        self.table.rows.set_words(text)
         self._count()
 
     def _count(self) -> None:
-        shown, there = self.table.filter.rowCount(), self.table.rows.rowCount()
+        shown, there = len(self.table.rows.shown), len(self.table.rows.rows)
         some = f"{shown:,} of {there:,}" if shown != there else f"{there:,}"
         self.set_line(f"{some} launches · click a heading to sort")
 
@@ -187,13 +198,3 @@ class GroupsTable(Panel):
         self.table.show_rows(group_rows(result))
         self._count()
         self.show_body()
-
-    def select_group(self, index: int) -> None:
-        """Select a group by its place in the plan."""
-        for row in self.table.rows.rows:
-            if row.index == index:
-                self.document.select(row.operators)
-                return
-
-
-__all__ = ["COLUMNS", "GroupRow", "GroupsTable", "group_name", "group_rows"]

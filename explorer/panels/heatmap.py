@@ -7,7 +7,7 @@ a tensor counts once per group: what is read at its first reader there, what is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPaintEvent
@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 )
 
 from model.cost.result import CostResult, GroupResult, Traffic
+from model.graph.graph import OperatorGraph
 
 from .. import look
 from ..controls import Combo
@@ -32,25 +33,37 @@ Pair = tuple[str, str]
 MODES = ("groups", "operators", "tensors")
 
 
-@dataclass(slots=True)
+Cells = dict[Pair, tuple[int, int]]
+"""Read and written bytes per pair of levels."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrafficRow:
-    """One line of the map: read and written bytes per pair of levels."""
+    """One line of the map. The label is made when it is painted: a graph has thousands of lines."""
 
-    label: str
+    graph: OperatorGraph
+    kind: str  # of MODES
+    place: int  # number of the group, operator or tensor
     operators: tuple[int, ...]
-    place: int
-    cells: dict[Pair, tuple[int, int]] = field(default_factory=dict)
+    cells: Cells
 
-    def add(self, row: Traffic, read: int, write: int) -> None:
-        """Count one tensor's traffic."""
-        pair = (row.outer, row.inner)
-        before = self.cells.get(pair, (0, 0))
-        self.cells[pair] = (before[0] + read, before[1] + write)
+    @property
+    def label(self) -> str:
+        """``G3  MatMul Silu``, or the name of the operator or tensor."""
+        if self.kind == "groups":
+            return group_label(self.graph, self.place, self.operators)
+        return (self.graph.operators if self.kind == "operators" else self.graph.tensors)[self.place].name
 
     def total(self, pair: Pair) -> int:
         """Bytes read and written between a pair of levels."""
         read, write = self.cells.get(pair, (0, 0))
         return read + write
+
+
+def _add(cells: Cells, crossing: Traffic, read: int, write: int) -> None:
+    pair = (crossing.outer, crossing.inner)
+    before = cells.get(pair)
+    cells[pair] = (read, write) if before is None else (before[0] + read, before[1] + write)
 
 
 def level_pairs(result: CostResult) -> tuple[Pair, ...]:
@@ -68,31 +81,53 @@ def skips(result: CostResult, pair: Pair) -> bool:
     return not inner_is_memory and pair[0] != machine.buffer.name
 
 
-def rows_by_group(result: CostResult) -> list[TrafficRow]:
+class GroupCells:
+    """Sums per group, kept for groups whose traffic is the same value as in the last result."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[tuple[Traffic, ...], Cells]] = {}
+
+    def of(self, result: CostResult) -> list[Cells]:
+        """The cells of every group; an edit only sums the groups that it touched."""
+        kept, now, out = self._kept, {}, []
+        for group in result.groups:
+            entry = kept.get(id(group.traffic))
+            if entry is None or entry[0] is not group.traffic:
+                cells: Cells = {}
+                for crossing in group.traffic:
+                    _add(cells, crossing, crossing.read_bytes, crossing.write_bytes)
+                entry = (group.traffic, cells)
+            now[id(group.traffic)] = entry
+            out.append(entry[1])
+        self._kept = now
+        return out
+
+
+def rows_by_group(result: CostResult, sums: GroupCells | None = None) -> list[TrafficRow]:
     """One row per fusion group, in the plan's order."""
     graph = result.request.graph
-    rows: list[TrafficRow] = []
-    for index, group in enumerate(result.groups):
-        row = TrafficRow(group_label(graph, index, group.operators), group.operators, index)
-        for crossing in group.traffic:
-            row.add(crossing, crossing.read_bytes, crossing.write_bytes)
-        rows.append(row)
-    return rows
+    all_cells = (sums or GroupCells()).of(result)
+    return [
+        TrafficRow(graph, "groups", index, group.operators, cells)
+        for index, (group, cells) in enumerate(zip(result.groups, all_cells, strict=True))
+    ]
 
 
 def rows_by_operator(result: CostResult) -> list[TrafficRow]:
     """One row per operator: reads at the first reader in its group, writes at the producer."""
     graph = result.request.graph
-    rows = [TrafficRow(o.name, (o.index,), o.index) for o in graph.operators]
+    sums: dict[int, Cells] = {}
     for group in result.groups:
         readers, writers = _first_readers(result, group)
         for crossing in group.traffic:
             fallback = group.operators[0]
-            reader = readers.get(crossing.tensor, writers.get(crossing.tensor, fallback))
             writer = writers.get(crossing.tensor, fallback)
-            rows[reader].add(crossing, crossing.read_bytes, 0)
-            rows[writer].add(crossing, 0, crossing.write_bytes)
-    return [row for row in rows if row.cells]
+            reader = readers.get(crossing.tensor, writer)
+            if crossing.read_bytes:
+                _add(sums.setdefault(reader, {}), crossing, crossing.read_bytes, 0)
+            if crossing.write_bytes:
+                _add(sums.setdefault(writer, {}), crossing, 0, crossing.write_bytes)
+    return [TrafficRow(graph, "operators", o, (o,), sums[o]) for o in sorted(sums)]
 
 
 def _first_readers(result: CostResult, group: GroupResult) -> tuple[dict[int, int], dict[int, int]]:
@@ -110,17 +145,17 @@ def _first_readers(result: CostResult, group: GroupResult) -> tuple[dict[int, in
 def rows_by_tensor(result: CostResult) -> list[TrafficRow]:
     """One row per tensor that moves, most bytes first; clicking selects who writes and reads it."""
     graph = result.request.graph
-    rows: dict[int, TrafficRow] = {}
+    sums: dict[int, Cells] = {}
     for group in result.groups:
         for crossing in group.traffic:
-            tensor = crossing.tensor
-            if tensor not in rows:
-                writer = int(graph.producer[tensor])
-                touching = ((writer,) if writer >= 0 else ()) + graph.consumers[tensor]
-                rows[tensor] = TrafficRow(graph.tensors[tensor].name, touching, tensor)
-            rows[tensor].add(crossing, crossing.read_bytes, crossing.write_bytes)
+            _add(sums.setdefault(crossing.tensor, {}), crossing, crossing.read_bytes, crossing.write_bytes)
+    rows: list[TrafficRow] = []
+    for tensor, cells in sums.items():
+        writer = int(graph.producer[tensor])
+        touching = ((writer,) if writer >= 0 else ()) + graph.consumers[tensor]
+        rows.append(TrafficRow(graph, "tensors", tensor, touching, cells))
     outermost = level_pairs(result)[:1]
-    return sorted(rows.values(), key=lambda row: -sum(row.total(pair) for pair in outermost))
+    return sorted(rows, key=lambda row: -sum(row.total(pair) for pair in outermost))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +236,7 @@ class _Legend(QWidget):
         painter.setPen(look.palette().muted)
         if self.scale.high <= 0:
             painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter, "nothing moves")
+            painter.end()
             return
         low, high = look.fmt_bytes(self.scale.low), look.fmt_bytes(self.scale.high)
         metrics = painter.fontMetrics()
@@ -212,6 +248,7 @@ class _Legend(QWidget):
             painter.fillRect(QRectF(left + step, middle - 4, 1, 8), look.heat_color(step / (width - 1)))
         rest = QRectF(left + width + 6, 0, self.width(), self.height())
         painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, f"{high}   log scale")
+        painter.end()
 
 
 class Heatmap(Panel):
@@ -229,6 +266,7 @@ class Heatmap(Panel):
         self.table.setItemDelegate(self.cells)
         self.table.resized.connect(self._share_width)
         self.legend = _Legend()
+        self._sums = GroupCells()
         foot = QHBoxLayout()
         foot.addWidget(self.legend, 1)
         foot.addWidget(self.mode)
@@ -243,9 +281,10 @@ class Heatmap(Panel):
             return
         pairs = level_pairs(result)
         mode = MODES[max(0, self.mode.currentIndex())]
-        rows = {"groups": rows_by_group, "operators": rows_by_operator, "tensors": rows_by_tensor}[mode](
-            result
-        )
+        if mode == "groups":
+            rows = rows_by_group(result, self._sums)
+        else:
+            rows = rows_by_operator(result) if mode == "operators" else rows_by_tensor(result)
         if not rows or not pairs:
             self.say("No operator of this graph moves a byte that is known. Bind its symbolic dims (Ctrl+B).")
             return
@@ -279,19 +318,19 @@ def _pair_column(result: CostResult, pair: Pair) -> Column:
 
     def tip(row: TrafficRow) -> str:
         read, write = row.cells.get(pair, (0, 0))
-        share = row.total(pair) / max(1, total)
+        whole = sum(
+            crossing.read_bytes + crossing.write_bytes
+            for group in result.groups
+            for crossing in group.traffic
+            if (crossing.outer, crossing.inner) == pair
+        )
+        share = row.total(pair) / max(1, whole)
         return (
             f"{row.label}\n{outer} to {inner}: read {look.fmt_bytes_exact(read)}, "
             f"written {look.fmt_bytes_exact(write)}\n"
             f"{look.fmt_percent(share)} of all bytes between these levels"
         )
 
-    total = sum(
-        row.read_bytes + row.write_bytes
-        for group in result.groups
-        for row in group.traffic
-        if (row.outer, row.inner) == pair
-    )
     return Column(
         f"{outer} spill" if skips(result, pair) else outer,
         lambda row: look.fmt_bytes(row.total(pair)),

@@ -6,7 +6,7 @@ plan; while it is hidden it only remembers that it is behind.
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, Signal, SignalInstance
+from PySide6.QtCore import Qt, QTimer, Signal, SignalInstance
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QStackedLayout, QVBoxLayout, QWidget
 
@@ -28,6 +28,10 @@ class Panel(QWidget):
         self.title = title
         self.line = line
         self._behind = True
+        self._soon = QTimer(self)
+        self._soon.setSingleShot(True)
+        self._soon.setInterval(0)
+        self._soon.timeout.connect(self.catch_up)
         self._message = QLabel()
         self._message.setWordWrap(True)
         self._message.setProperty("muted", True)
@@ -52,6 +56,7 @@ class Panel(QWidget):
 
         def failed(what: str, sentence: str) -> None:
             if what == kind:
+                self._soon.stop()
                 self.say(sentence, "error")
 
         document.failed.connect(failed)
@@ -86,16 +91,20 @@ class Panel(QWidget):
         return self._message.text() if self._pages.currentWidget() is self._message else ""
 
     def invalidate(self, *_: object) -> None:
-        """Draw anew, now or when next shown."""
+        """Draw anew, in a turn of the event loop of its own, or when next shown."""
         self._behind = True
         if self.isVisible():
-            self._behind = False
-            self.redraw()
+            self._soon.start()
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up with what changed while hidden."""
         super().showEvent(event)
-        if self._behind:
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Draw anew if something changed since the last time and anyone can see it."""
+        self._soon.stop()
+        if self._behind and self.isVisible():
             self._behind = False
             self.redraw()
 

@@ -139,6 +139,7 @@ class Parts(QWidget):
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)
             painter.drawText(place.adjusted(14, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, text)
+        painter.end()
 
     @staticmethod
     def _hue(part: str) -> int:

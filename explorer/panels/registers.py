@@ -12,6 +12,7 @@ from PySide6.QtGui import QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QLabel, QStyle, QStyledItemDelegate, QStyleOptionViewItem
 
 from model.cost.result import CostResult, RegisterUse
+from model.graph.graph import OperatorGraph
 
 from .. import look
 from ..document import Document
@@ -27,10 +28,15 @@ FULL = 1.25
 class GaugeRow:
     """One group's gauge."""
 
+    graph: OperatorGraph
     index: int
-    label: str
     operators: tuple[int, ...]
     use: RegisterUse
+
+    @property
+    def label(self) -> str:
+        """Made when it is painted."""
+        return group_label(self.graph, self.index, self.operators)
 
     @property
     def pressure(self) -> float:
@@ -83,8 +89,7 @@ def gauge_rows(result: CostResult) -> list[GaugeRow]:
     """Groups by pressure, the tightest first; ties in the plan's order."""
     graph = result.request.graph
     rows = [
-        GaugeRow(index, group_label(graph, index, group.operators), group.operators, group.registers)
-        for index, group in enumerate(result.groups)
+        GaugeRow(graph, index, group.operators, group.registers) for index, group in enumerate(result.groups)
     ]
     return sorted(rows, key=lambda row: (-row.spills, -row.pressure, row.index))
 

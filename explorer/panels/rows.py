@@ -1,6 +1,8 @@
 """Tables of a panel: rows of values, columns that format them, selection that follows the document.
 
-Knows Qt's table classes and `Column`. Must not know what the rows mean: a row only has ``operators``.
+Knows Qt's table classes and `Column`. Must not know what the rows mean: a row only has ``operators``. Sorting
+and filtering are done here on Python values: a proxy model would ask for every cell again and again, and a
+graph has thousands of groups.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from PySide6.QtCore import (
     QItemSelectionModel,
     QModelIndex,
     QPersistentModelIndex,
-    QSortFilterProxyModel,
     Qt,
     Signal,
 )
@@ -27,13 +28,12 @@ from ..document import Document
 
 Index = QModelIndex | QPersistentModelIndex
 ROW_HEIGHT = 22
+ROW_ROLE = int(Qt.ItemDataRole.UserRole)
 SIDES = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "right": Qt.AlignmentFlag.AlignRight,
     "center": Qt.AlignmentFlag.AlignHCenter,
 }
-SORT_ROLE = int(Qt.ItemDataRole.UserRole)
-ROW_ROLE = SORT_ROLE + 1
 
 
 class HasOperators(Protocol):
@@ -49,7 +49,7 @@ class Column:
 
     Attributes
     ----------
-    text : what is painted; ``value``: what is sorted by; ``tip``: the exact figure or the formula.
+    text : what is painted; ``value``: what is sorted by; ``row_tip``: the exact figure or the formula.
     state : "", "good", "warn" or "bad": colour of the text, which says the state in words as well.
     """
 
@@ -63,31 +63,64 @@ class Column:
 
 
 class RowsModel(QAbstractTableModel):
-    """Read-only rows under columns; replaced as a whole with every result."""
+    """Read-only rows under columns; replaced as a whole with every result.
 
-    def __init__(self, columns: Sequence[Column]) -> None:
+    Attributes
+    ----------
+    rows : all of them, as given; ``shown``: those that the filter keeps, in the order of the sort.
+    """
+
+    def __init__(self, columns: Sequence[Column], words: Callable[[Any], str] | None = None) -> None:
         super().__init__()
         self.columns = tuple(columns)
         self.rows: tuple[Any, ...] = ()
+        self.shown: list[Any] = []
+        self._text_of = words
+        self._wanted: tuple[str, ...] = ()
+        self._by = -1
+        self._descending = False
 
     def replace(self, rows: Sequence[Any], columns: Sequence[Column] | None = None) -> None:
-        """Show other rows. Keeps the view's scroll and sort where the shape is the same."""
-        same = columns is None or [c.title for c in columns] == [c.title for c in self.columns]
-        if same and len(rows) == len(self.rows) and rows:
-            self.columns = tuple(columns) if columns is not None else self.columns
-            self.rows = tuple(rows)
-            last = self.index(len(rows) - 1, len(self.columns) - 1)
-            self.dataChanged.emit(self.index(0, 0), last)
-            return
-        self.beginResetModel()
+        """Show other rows; the view keeps its place where the shape is the same."""
+        before, titles = len(self.shown), [column.title for column in self.columns]
         self.rows = tuple(rows)
         if columns is not None:
             self.columns = tuple(columns)
+        shown = self._arranged()
+        if titles == [column.title for column in self.columns] and len(shown) == before > 0:
+            self.shown = shown
+            self.dataChanged.emit(self.index(0, 0), self.index(before - 1, len(self.columns) - 1))
+            return
+        self.beginResetModel()
+        self.shown = shown
         self.endResetModel()
 
+    def set_words(self, text: str) -> None:
+        """Keep rows whose text holds all these words."""
+        self._wanted = tuple(text.lower().split())
+        self.beginResetModel()
+        self.shown = self._arranged()
+        self.endResetModel()
+
+    def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
+        """By the value of a column; -1: as given."""
+        self._by, self._descending = column, order is Qt.SortOrder.DescendingOrder
+        self.beginResetModel()
+        self.shown = self._arranged()
+        self.endResetModel()
+
+    def _arranged(self) -> list[Any]:
+        words, text = self._wanted, self._text_of
+        rows = list(self.rows)
+        if words and text is not None:
+            rows = [row for row in rows if all(word in text(row).lower() for word in words)]
+        if 0 <= self._by < len(self.columns):
+            rows.sort(key=self.columns[self._by].value, reverse=self._descending)
+        return rows
+
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
-        """Rows; none below a row."""
-        return 0 if parent.isValid() else len(self.rows)
+        """Rows shown; none below a row."""
+        return 0 if parent.isValid() else len(self.shown)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
         """Columns."""
@@ -108,13 +141,11 @@ class RowsModel(QAbstractTableModel):
 
     def data(self, index: Index, role: int = 0) -> Any:
         """One cell."""
-        if not index.isValid() or index.row() >= len(self.rows):
+        if not index.isValid() or index.row() >= len(self.shown):
             return None
-        row, column = self.rows[index.row()], self.columns[index.column()]
+        row, column = self.shown[index.row()], self.columns[index.column()]
         if role == Qt.ItemDataRole.DisplayRole:
             return column.text(row)
-        if role == SORT_ROLE:
-            return column.value(row)
         if role == ROW_ROLE:
             return row
         if role == Qt.ItemDataRole.ToolTipRole:
@@ -129,45 +160,24 @@ class RowsModel(QAbstractTableModel):
         return None
 
 
-class RowsFilter(QSortFilterProxyModel):
-    """Sorts by `Column.value`; keeps rows that hold every word of the filter in any column."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.setSortRole(SORT_ROLE)
-        self._words: tuple[str, ...] = ()
-
-    def set_words(self, text: str) -> None:
-        """Keep rows with all these words."""
-        if hasattr(self, "beginFilterChange"):
-            self.beginFilterChange()
-        self._words = tuple(text.lower().split())
-        self.invalidate()
-
-    def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:
-        """Whether a row is kept."""
-        if not self._words:
-            return True
-        model = self.sourceModel()
-        assert isinstance(model, RowsModel)
-        row = model.rows[source_row]
-        text = " ".join(column.text(row) for column in model.columns).lower()
-        return all(word in text for word in self._words)
-
-
 class RowsTable(QTableView):
     """The view: whole rows, keyboard, copy, selection in step with the document."""
 
     resized = Signal()
     """Emitted when the view has another width, so that columns can be shared anew."""
 
-    def __init__(self, document: Document, columns: Sequence[Column], *, header: bool = True) -> None:
+    def __init__(
+        self,
+        document: Document,
+        columns: Sequence[Column],
+        *,
+        header: bool = True,
+        words: Callable[[Any], str] | None = None,
+    ) -> None:
         super().__init__()
         self.document = document
-        self.rows = RowsModel(columns)
-        self.filter = RowsFilter()
-        self.filter.setSourceModel(self.rows)
-        self.setModel(self.filter)
+        self.rows = RowsModel(columns, words)
+        self.setModel(self.rows)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -185,6 +195,7 @@ class RowsTable(QTableView):
         self.horizontalHeader().setVisible(header)
         self._following = False
         self.selectionModel().selectionChanged.connect(self._tell)
+        self.rows.modelReset.connect(self.follow)
         document.selection_changed.connect(self.follow)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -227,12 +238,11 @@ class RowsTable(QTableView):
             selection = QItemSelection()
             first: QModelIndex | None = None
             if wanted:
-                for number, row in enumerate(self.rows.rows):
+                for number, row in enumerate(self.rows.shown):
                     if not wanted.isdisjoint(row.operators):
-                        index = self.filter.mapFromSource(self.rows.index(number, 0))
-                        if index.isValid():
-                            selection.select(index, index)
-                            first = first or index
+                        index = self.rows.index(number, 0)
+                        selection.select(index, index)
+                        first = first or index
             flags = QItemSelectionModel.SelectionFlag
             self.selectionModel().select(selection, flags.ClearAndSelect | flags.Rows)
             if first is not None and not self.hasFocus():
@@ -248,10 +258,9 @@ class RowsTable(QTableView):
         super().keyPressEvent(event)
 
     def selected_text(self) -> str:
-        """Selected rows (all where none is) with the header, tab-separated."""
-        chosen = self.selectionModel().selectedRows() or [
-            self.filter.index(row, 0) for row in range(self.filter.rowCount())
-        ]
+        """Selected rows (all that are shown where none is) with the header, tab-separated."""
+        chosen = self.selectionModel().selectedRows()
+        rows = [self.row_at(index) for index in chosen] or self.rows.shown
         lines = ["\t".join(column.title for column in self.rows.columns)]
-        lines += ["\t".join(c.text(self.row_at(i)) for c in self.rows.columns) for i in chosen]
+        lines += ["\t".join(column.text(row) for column in self.rows.columns) for row in rows]
         return "\n".join(lines)
