@@ -201,11 +201,18 @@ class Editor:
             self._cut = replace(cut, step=step, shown=self.document.plan)
 
     def _cut_below(self, graph: OperatorGraph, plan: Plan, chosen: tuple[int, ...]) -> _Cut | None:
-        """The boundary between the selected operator's group and the one that reads it next."""
-        members = plan.groups[plan.group_of[chosen[-1]]].operators
-        following = self._readers_outside(graph, chosen[-1:], set(members)) or self._readers_outside(
-            graph, members
-        )
+        """The boundary between the selected operator's group and the one that reads it next.
+
+        Where both ends of one cut are selected, as a click on its chip does, that cut.
+        """
+        apart = plan.group_of[chosen[0]] != plan.group_of[chosen[-1]]
+        if len(chosen) == 2 and apart and self._edge_of(graph, chosen) == chosen:
+            members, following = plan.groups[plan.group_of[chosen[0]]].operators, chosen[1:]
+        else:
+            members = plan.groups[plan.group_of[chosen[-1]]].operators
+            following = self._readers_outside(graph, chosen[-1:], set(members)) or self._readers_outside(
+                graph, members
+            )
         if not following:
             return None
         self._cuts += 1

@@ -12,6 +12,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from explorer.editor import Editor
 from model.graph.graph import OperatorGraph
 from model.plan import edits
 from model.plan.notation import from_text
@@ -386,3 +387,32 @@ def test_a_held_space_bar_pans_from_anywhere(qtbot: QtBot) -> None:
         )
         assert hand.canvas.camera != before
         assert hand.document.undo_stack.count() == 0
+
+
+def test_a_click_on_a_chip_puts_the_keys_on_its_cut(qtbot: QtBot) -> None:
+    text = "a = Relu(x); b = Relu(a); c = Relu(a); d = Relu(b); e = Relu(c)"
+    with hand_on(qtbot, drawn(text), plan("[a] [b d] [c e]")) as hand:
+        editor = Editor(hand.document)
+        for consumer, moved in (("b", "[a b] [c e] [d]"), ("c", "[a c] [b d] [e]")):
+            hand.document.commit(from_text(hand.canvas.scene.graph, "[a] [b d] [c e]"), "again")
+            qtbot.waitUntil(lambda: len(hand.canvas.scene.layout.frames) == 3, timeout=10_000)
+            QTest.mouseClick(
+                hand.canvas.viewport(), Qt.MouseButton.LeftButton, pos=hand.at(hand.chip("a", consumer))
+            )
+            assert hand.document.selection == (hand.operator("a"), hand.operator(consumer))
+            editor.cut_down()
+            assert hand.groups == moved
+            editor.cut_up()
+            assert hand.groups == "[a] [b d] [c e]"
+            editor.toggle()
+            assert hand.shown.count("[") == 2
+
+
+def test_escape_gives_a_box_select_its_old_selection_back(qtbot: QtBot) -> None:
+    with hand_on(qtbot, drawn(CHAIN)) as hand:
+        hand.document.select((4,))
+        x, y = hand.middle("b")
+        hand.drag((x - 100, y - 20), (x + 100, y + 20), keys=Qt.KeyboardModifier.ShiftModifier)
+        assert hand.document.selection == (1,)
+        hand.key(Qt.Key.Key_Escape)
+        assert hand.document.selection == (4,)

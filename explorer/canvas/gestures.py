@@ -123,6 +123,7 @@ class BoxSelect(Gesture):
     def __init__(self, hand: Hand, at: Point, keep: tuple[int, ...]) -> None:
         super().__init__(hand, at)
         self._keep = keep
+        self._before = hand.document.selection
 
     def _band(self, at: Point) -> Rect:
         (ax, ay), (bx, by) = self.start, at
@@ -143,7 +144,7 @@ class BoxSelect(Gesture):
 
     def cancel(self) -> None:
         """The selection is what it was."""
-        self.hand.document.select(self._keep)
+        self.hand.document.select(self._before)
 
 
 def explained(refusal: PlanError, shown: Feedback) -> Feedback:
@@ -269,6 +270,11 @@ class BoundaryDrag(Edit):
             return BoundaryDrag(hand, at, *(((), operators) if above else (operators, ())), None)
         away = np.abs(np.nan_to_num(scene.chip_xy[rows, 0], nan=1e12) - at[0])
         return BoundaryDrag.at_chip(hand, at, scene.chip(int(rows[int(np.argmin(away))])))
+
+    def click(self) -> None:
+        """A click on a chip selects both ends of its cut, so that keys move and toggle it."""
+        if self._chip is not None:
+            self.hand.document.select((self._chip.producer, self._chip.consumer))
 
     def move(self, at: Point) -> None:
         """Snap to the operators that the pointer passed; go back towards the old place where refused."""

@@ -329,6 +329,8 @@ class ScenePainter:
             painter.setPen(pen)
             for edge in whole[scene.edge_class[whole] == step].tolist():
                 painter.drawPath(self._path(edge))
+            pen.setCapStyle(Qt.PenCapStyle.RoundCap)  # pieces must meet
+            painter.setPen(pen)
             for piece in cut[classes == step].tolist():
                 (ax, _), (bx, _) = piece[0], piece[-1]
                 shown = piece if abs(ax - bx) >= STRAIGHT else (piece[0], piece[-1])
@@ -418,7 +420,7 @@ class ScenePainter:
         for index in scene.chips_in(seen).tolist():
             x, y = scene.chip_xy[index].tolist()
             if zoom < READ:
-                painter.setPen(QPen(self._palette.line_strong, 1.0))
+                painter.setPen(QPen(self._palette.faint, max(1.0, 0.8 / zoom)))
                 painter.setBrush(self._palette.panel)
                 painter.drawEllipse(QPointF(x, y), 7.0, 7.0)
             else:

@@ -90,6 +90,7 @@ class GraphCanvas(QAbstractScrollArea):
         document.selection_changed.connect(self._selection_changed)
         document.offer_changed.connect(self._offer_changed)
         document.said.connect(self._said)
+        document.ready_changed.connect(viewport.update)
         self._graph_changed()
 
     # -- what gestures may ask -----------------------------------------------------------------------
