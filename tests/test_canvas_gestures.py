@@ -416,3 +416,16 @@ def test_escape_gives_a_box_select_its_old_selection_back(qtbot: QtBot) -> None:
         assert hand.document.selection == (1,)
         hand.key(Qt.Key.Key_Escape)
         assert hand.document.selection == (4,)
+
+
+def test_a_refused_key_is_explained_on_the_canvas(qtbot: QtBot) -> None:
+    with hand_on(qtbot, drawn(TRAP)) as hand:
+        hand.document.select((0, 3))
+        Editor(hand.document).fuse()
+        shown = hand.canvas._standing
+        assert shown.joining == (1, 2) and "would make a cycle" in shown.text
+        assert shown.offer == "Enter: include them. Esc: cancel"
+        assert not hand.canvas.grab().isNull()
+        hand.key(Qt.Key.Key_Return)
+        assert hand.groups == "[a b c d]"
+        assert hand.canvas._standing.text == ""

@@ -33,7 +33,7 @@ from ..names import operator_list
 from . import accessible, overlay, tips
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
-from .overlay import NOTHING, Feedback
+from .overlay import NOTHING, OFFER, OFFER_MANY, Feedback
 from .painter import SHAPE
 from .scene import Hit, Part, Scene
 from .selection_bar import SelectionBar, commit_edit
@@ -164,9 +164,18 @@ class GraphCanvas(QAbstractScrollArea):
 
     @Slot()
     def _offer_changed(self) -> None:
-        if self.document.offer is None and self._standing is not NOTHING:
+        """An edit by key was refused with a fix, or the fix is gone."""
+        document = self.document
+        offer, plan, selection = document.offer, document.plan, document.selection
+        if offer is None:
             self._standing = NOTHING
-            self.viewport().update()
+        elif self._gesture is None and self._standing is NOTHING and plan is not None and selection:
+            label = plan.membership
+            mine = {int(label[operator]) for operator in selection}
+            fixed = {o for group in offer.plan.changed(plan) for o in offer.plan.groups[group].operators}
+            joining = tuple(sorted(o for o in fixed if int(label[o]) not in mine))
+            self._standing = self._note_at(selection[-1], offer.sentence, joining)
+        self.viewport().update()
 
     @Slot(str, str)
     def _said(self, sentence: str, level: str) -> None:
@@ -583,9 +592,16 @@ class GraphCanvas(QAbstractScrollArea):
         operators: tuple[int, ...] = getattr(refusal, "operators", ()) or self.document.selection[-1:]
         if not self.has_scene or not operators:
             return
-        left, _, right, bottom = self.scene.boxes[operators[-1]].tolist()
-        self._standing = explained(refusal, Feedback(pointer=((left + right) / 2, bottom)))
+        self._standing = explained(refusal, self._note_at(operators[-1], "", ()))
         self.viewport().update()
+
+    def _note_at(self, operator: int, text: str, joining: tuple[int, ...]) -> Feedback:
+        """A note below an operator, with what the fix would include."""
+        if not self.has_scene:
+            return NOTHING
+        left, _, right, bottom = self.scene.boxes[operator].tolist()
+        offer = OFFER if len(joining) == 1 else OFFER_MANY
+        return Feedback(pointer=((left + right) / 2, bottom), joining=joining, text=text, offer=offer)
 
     @Slot(object)
     def _hint(self, needed: tuple[int, ...]) -> None:
