@@ -64,10 +64,7 @@ from .timing import (
     MAT_PRODUCTS,
     MAT_USED,
     matrix_cycles,
-    pipeline,
-    sums,
     volume,
-    walk,
 )
 from .traffic import (
     count_access,
@@ -231,7 +228,9 @@ def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
 )
-def hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work):
+def hoist(
+    ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work
+):
     """Keep tiles further outside while they fit, most bits saved per byte held first; returns the new peak.
 
     ``kept`` >= 0 marks accesses whose depth the user set. Readers of one stream move together. Depths, effective
@@ -293,7 +292,9 @@ def judge(
     """
     prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
     capacity = int(limits[L_CAPACITY])
-    stages = 1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
+    stages = (
+        1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
+    )
     peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
     if peak > capacity and stages == 2 and limits[L_STAGES] == 0.0:
         stages = 1
@@ -306,7 +307,9 @@ def judge(
         return
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
-    peak = hoist(ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work)
+    peak = hoist(
+        ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work
+    )
     bits, inward = 0, 0
     first, final = 0.0, 0.0
     end = ops.shape[0] - 1

@@ -8,76 +8,62 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.dtypes import BITS, bytes_of
-from ..graph.graph import Operator, OperatorGraph, OpKind
+from ..graph.graph import Operator, OperatorGraph
 from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup, Plan
+from .operands import Operands
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
 from .solve import (
     RESOURCE_NAMES,
     RESOURCE_SETS,
     Solution,
-    addressed_elements,
     balanced,
     solve,
     tensors_of,
 )
 from .timing import launch_times, makespan
 from .tree import plain_name
-from .units import Machine, element_type
+from .units import Machine
 
 _SLOTS = {name: getattr(GroupResult, name) for name in GroupResult.__slots__}
-_FIELDS = tuple((slot.__set__, slot.__get__) for slot in _SLOTS.values())
+_READ = attrgetter(*_SLOTS)
+_WRITE = tuple(slot.__set__ for slot in _SLOTS.values())
 _SETTERS = {name: slot.__set__ for name, slot in _SLOTS.items()}
 
 
 class _Facts:
-    """What a graph is, whatever the plan: structural keys of its operators and bytes that no plan changes."""
+    """What a graph is, whatever the plan: its operands, names, and structural keys of groups."""
 
     def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
         self.graph = graph
-        self._keys = keys
-        self._producer: list[int] = graph.producer.tolist()
+        self.operands = Operands(graph, keys)
         self.names = [_leaf_name(operator) for operator in graph.operators]
+        self._producer: list[int] = graph.producer.tolist()
         self._tensor_key = [
             keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors
         ]
-        self._operator_key = [self._key(operator) for operator in graph.operators]
         self._touched = [
             tuple([a.tensor for a in operator.inputs + operator.outputs]) for operator in graph.operators
         ]
-        self._addressed: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-
-    def _key(self, op: Operator) -> int:
-        key = (
-            op.op_type,
-            op.kind,
-            op.dims,
-            tuple([(a.axes, a.whole, a.addressed) for a in op.inputs]),
-            tuple([(a.axes, a.whole, a.addressed) for a in op.outputs]),
-            op.vector_ops,
-            op.online,
-            op.linear,
-        )
-        return self._keys.setdefault(key, len(self._keys))
 
     def signature(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """Equal for two groups exactly where everything that a solution depends on is equal, but for names."""
-        keys = self._tensor_key
+        keys, operator_key = self._tensor_key, self.operands.key
         if len(members) == 1:
             (index,) = members
             touched = self._touched[index]
             if len(set(touched)) == len(touched):
-                return (self._operator_key[index], *[keys[tensor] for tensor in touched])
+                return (operator_key[index], *[keys[tensor] for tensor in touched])
         local: dict[int, int] = {}
         row: list[int] = [-len(members)]
         for index in members:
-            row.append(self._operator_key[index])
+            row.append(operator_key[index])
             row.extend([local.setdefault(tensor, len(local)) for tensor in self._touched[index]])
         inside = set(members)
         for tensor in local:
@@ -85,85 +71,6 @@ class _Facts:
             if self._producer[tensor] in inside:
                 row.append(-1 if inside.issuperset(self.graph.consumers[tensor]) else -2)
         return tuple(row)
-
-    def addressed(self, index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Elements that an operator addresses, per input and per output."""
-        key = self._operator_key[index]
-        if key not in self._addressed:
-            operator = self.graph.operators[index]
-            self._addressed[key] = (
-                tuple(addressed_elements(self.graph, index, a) for a in operator.inputs),
-                tuple(addressed_elements(self.graph, index, a) for a in operator.outputs),
-            )
-        return self._addressed[key]
-
-    def compulsory_bytes(self, precision: str) -> int:
-        """Graph inputs and weights that are addressed, once; graph outputs, once."""
-        graph = self.graph
-        producer = self._producer
-        alias = self._aliases()
-        read: dict[int, dict[object, int]] = {}
-        for operator in graph.operators:
-            if operator.kind is OpKind.VIEW:
-                continue
-            inputs = self.addressed(operator.index)[0]
-            for access, elements in zip(operator.inputs, inputs, strict=True):
-                root = alias.get(access.tensor, access.tensor)
-                if producer[root] < 0:
-                    read.setdefault(root, {})[access.tensor, self._operator_key[operator.index]] = elements
-        total = 0
-        for tensor, parts in read.items():
-            value = graph.tensors[tensor]
-            whole = value.elements
-            distinct = sum(parts.values()) if len(parts) > 1 else next(iter(parts.values()))
-            elements = distinct if whole is None else min(distinct, whole)
-            # Readers that address all of it read the same elements.
-            elements = max(parts.values()) if whole is not None and max(parts.values()) == whole else elements
-            total += bytes_of(elements, BITS.get(element_type(value.dtype, precision), 0))
-        outputs = {alias.get(t.index, t.index) for t in graph.tensors if t.is_output}
-        for tensor in sorted(outputs):
-            value = graph.tensors[tensor]
-            if producer[tensor] >= 0:
-                total += bytes_of(value.elements or 0, BITS.get(element_type(value.dtype, precision), 0))
-        return total
-
-    def _aliases(self) -> dict[int, int]:
-        """Per view output the tensor that it views, through chains of views."""
-        alias: dict[int, int] = {}
-        for operator in self.graph.operators:
-            if operator.kind is OpKind.VIEW and operator.inputs:
-                source = operator.inputs[0].tensor
-                for access in operator.outputs:
-                    alias[access.tensor] = alias.get(source, source)
-        return alias
-
-    def intermediate_bytes(self, precision: str) -> int:
-        """Bytes of all tensors that one operator makes and another reads, views left out."""
-        graph = self.graph
-        alias = self._aliases()
-        used: set[int] = set()
-        for operator in graph.operators:
-            if operator.kind is not OpKind.VIEW:
-                used.update(alias.get(a.tensor, a.tensor) for a in operator.inputs)
-        total = 0
-        for operator in graph.operators:
-            if operator.kind is OpKind.VIEW:
-                continue
-            for access in operator.outputs:
-                tensor = graph.tensors[access.tensor]
-                if access.tensor in used:
-                    bits = BITS.get(element_type(tensor.dtype, precision), 0)
-                    total += bytes_of(tensor.elements or 0, bits)
-        return total
-
-
-class _Fixed:
-    """What all plans of one graph on one machine at one precision share: the sums and the unfused plan's."""
-
-    def __init__(self, facts: _Facts, precision: str) -> None:
-        self.compulsory_bytes = facts.compulsory_bytes(precision)
-        self.intermediate_bytes = facts.intermediate_bytes(precision)
-        self.baseline: Totals | None = None
 
 
 class GroupCache:
@@ -208,7 +115,7 @@ class GroupCache:
             key += scope.facts.signature(group.operators)
         found = self._solutions.get(key)
         if found is None:
-            found = solve(scope.facts.graph, group, scope.machine, scope.precision)
+            found = solve(scope.facts.operands, group, scope.machine, scope.precision)
             self._solutions[key] = found
             self.evaluated += 1
         return found
@@ -225,8 +132,9 @@ class _Scope:
         self.machine_number = machine_number
         self.machine = machine
         self.precision = precision
-        self.compulsory_bytes = facts.compulsory_bytes(precision)
-        self.intermediate_bytes = facts.intermediate_bytes(precision)
+        everything = tuple(range(len(facts.graph.operators)))
+        self.compulsory_bytes = facts.operands.compulsory_bytes(everything, precision)
+        self.intermediate_bytes = facts.operands.intermediate_bytes(precision)
         self.unfused: _Sums | None = None
         self.baseline: Totals | None = None
         # By first operator: an edit keeps the groups that it does not touch.
@@ -258,7 +166,7 @@ class _Sums:
         starts = np.zeros(len(which), np.int64)
         delays = np.zeros(len(which), np.int64)
         self.end_ns = int(launch_times(latency, launched, self.issue_ns, self.gap_ns, starts, delays))
-        self.starts: list[int] = starts.tolist()
+        self.starts_s: list[float] = (starts / 1e9).tolist()
         self.delays: list[int] = delays.tolist()
         self.launches = int(launched.sum())
         self.launch_ns = int(delays.sum())
@@ -378,18 +286,20 @@ def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums)
     """Results of the plan's groups: solutions with names, tensors and starts."""
     last: dict[int, tuple[FusionGroup, Solution, GroupResult]] = {}
     out: list[GroupResult] = []
-    for group, solution, start, delay in zip(
-        request.plan.groups, sums.solutions, sums.starts, sums.delays, strict=True
+    for group, solution, start_s, delay in zip(
+        request.plan.groups, sums.solutions, sums.starts_s, sums.delays, strict=True
     ):
         first = group.operators[0]
         known = scope.last.get(first)
-        phases = _with_launch(cache, solution, delay)
+        phases = cache.launched.get((id(solution), delay))
+        if phases is None:
+            phases = _with_launch(cache, solution, delay)
         if known is not None and known[1] is solution and known[0].operators == group.operators:
             result = known[2]
-            if result.start_s != start / 1e9 or result.phases is not phases:
-                result = _copy(result, start_s=start / 1e9, phases=phases)
+            if result.start_s != start_s or result.phases is not phases:
+                result = _copy(result, start_s=start_s, phases=phases)
         else:
-            result = _named(scope.facts, cache, group, solution, start / 1e9, phases)
+            result = _named(scope.facts, cache, group, solution, start_s, phases)
         last[first] = (group, solution, result)
         out.append(result)
     scope.last = last
@@ -398,24 +308,21 @@ def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums)
 
 def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArray[np.void]:
     """The profile of a group behind its launch; equal ones are one array."""
-    if not solution.launches:
-        return solution.phases
-    key = (id(solution), delay_ns)
-    found = cache.launched.get(key)
-    if found is None:
+    found = solution.phases
+    if solution.launches:
         found = np.zeros(len(solution.phases) + 1, PHASE_DTYPE)
         found[0] = (0, delay_ns, 0, 0, 0)
         found[1:] = solution.phases
         found.setflags(write=False)
-        cache.launched[key] = found
+    cache.launched[id(solution), delay_ns] = found
     return found
 
 
 def _copy(result: GroupResult, **changed: object) -> GroupResult:
     """The same result with some fields changed; `dataclasses.replace` takes ten times as long."""
     out = object.__new__(GroupResult)
-    for set_field, get_field in _FIELDS:
-        set_field(out, get_field(result))
+    for write, value in zip(_WRITE, _READ(result), strict=True):
+        write(out, value)
     for name, value in changed.items():
         _SETTERS[name](out, value)
     return out

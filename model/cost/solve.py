@@ -12,20 +12,21 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.dtypes import BITS, bytes_of
+from ..graph.dtypes import bytes_of
 from ..graph.graph import Access, OperatorGraph, OpKind
 from ..plan.plan import FusionGroup, Sizes
 from . import registers as reg
 from . import sweep as k
 from . import timing as t
-from .layout import axis_dims, whole_elements, workspace
+from .layout import workspace
 from .mapping import REGISTERS_NAME, Mapping, Problem, choose, pose
-from .nest import OUTER, IndirectAxis, NestAxis, SimpleAxis, WindowAxis
+from .nest import OUTER, IndirectAxis, WindowAxis
+from .operands import Operands
 from .result import PHASE_DTYPE, PHASE_KINDS, Bottleneck, Infeasible, LevelMapping, RegisterUse
 from .traffic import measure
 from .tree import to_text
-from .unify import GroupSpace, unify
-from .units import Machine, compute_type, element_type
+from .unify import unify
+from .units import Machine, compute_type
 
 _STEPS = 4096  # room for the walk over the steps before middles are shown by fewer iterations
 _PHASES = 8  # of a group, besides its launch
@@ -41,6 +42,10 @@ RESOURCE_NAMES = (
 )  # fmt: skip
 # Sets that are tried together where no single resource gains 1 %.
 RESOURCE_SETS = ((0, 2), (1, 2), (0, 1), (2, 3), (0, 1, 2))
+# One row per resource, then one per set; the core imbalance has no rate of its own.
+_RELIEFS = np.ones((len(RESOURCE_NAMES) + len(RESOURCE_SETS), t.RESOURCES))
+for _row, _chosen in enumerate((*((i,) for i in range(t.RESOURCES)), (), *RESOURCE_SETS)):
+    _RELIEFS[_row, list(_chosen)] = 1.1
 _NO_PHASES = np.zeros(0, PHASE_DTYPE)
 
 
@@ -128,14 +133,19 @@ def tensors_of(graph: OperatorGraph, members: tuple[int, ...]) -> tuple[int, ...
     return tuple(seen)
 
 
-def solve(graph: OperatorGraph, group: FusionGroup, machine: Machine, precision: str) -> Solution:
+def solve(operands: Operands, group: FusionGroup, machine: Machine, precision: str) -> Solution:
     """Everything about `group` on `machine`; `precision` replaces floats where the group has none of its own.
+
+    Parameters
+    ----------
+    operands : of the group's graph.
 
     Raises
     ------
     PlanError
         Where the group's tree is not legal or cannot be read.
     """
+    graph = operands.graph
     precision = group.precision or precision
     members = [graph.operators[i] for i in group.operators]
     if all(member.kind is OpKind.VIEW for member in members):
@@ -145,10 +155,10 @@ def solve(graph: OperatorGraph, group: FusionGroup, machine: Machine, precision:
         space = unify(graph, group.operators)
         try:
             problem = pose(graph, group, space, machine, precision)
-            return _Solver(graph, group, problem, choose(problem, group), precision).solution()
+            return _Solver(operands, group, problem, choose(problem, group), precision).solution()
         except OverflowError:
             reason = "its counts do not fit 64-bit integers"
-    return _compulsory_only(graph, group, machine, precision, reason)
+    return _compulsory_only(operands, group, machine, precision, reason)
 
 
 def _unmapped(graph: OperatorGraph, group: FusionGroup) -> str:
@@ -173,126 +183,6 @@ def _unmapped(graph: OperatorGraph, group: FusionGroup) -> str:
 
 def _empty(graph: OperatorGraph, access: Access) -> bool:
     return graph.tensors[access.tensor].elements == 0
-
-
-# Bytes that need no mapping.
-
-
-def addressed_elements(graph: OperatorGraph, index: int, access: Access) -> int:
-    """Elements that one operator addresses of one operand (Python integer)."""
-    tensor = graph.tensors[access.tensor]
-    declared = tensor.elements or 0
-    if access.whole:
-        return declared if access.addressed is None else access.addressed
-    extents = tuple(d.extent for d in graph.operators[index].dims)
-    total = 1
-    used: set[int] = set()
-    for axis, size in zip(access.axes, tensor.shape or (), strict=False):
-        terms = [(d, c) for d, c in axis.terms if d not in used]
-        used.update(d for d, _ in terms)
-        if not terms:
-            continue
-        if any(extents[d] == 0 for d, _ in terms):
-            return 0
-        dims = tuple(d for d, _ in terms)
-        one: NestAxis
-        if axis.distinct is not None:
-            one = IndirectAxis(dims, axis.distinct)
-        elif len(terms) == 1:
-            one = SimpleAxis(dims[0], terms[0][1], axis.offset, size)
-        elif len(terms) == 2 and terms[0][1] > 0 and terms[1][1] > 0:
-            one = WindowAxis(dims[0], dims[1], terms[0][1], terms[1][1], axis.offset, size)
-        else:
-            one = IndirectAxis(dims, size)
-        total *= whole_elements((one,), extents)
-    return min(total, declared) if declared else total
-
-
-def _access_bytes(graph: OperatorGraph, index: int, access: Access, precision: str) -> int:
-    tensor = graph.tensors[access.tensor]
-    bits = BITS.get(element_type(tensor.dtype, precision), 0)
-    return bytes_of(addressed_elements(graph, index, access), bits)
-
-
-def operator_bytes(graph: OperatorGraph, index: int, precision: str) -> int:
-    """Bytes that an operator alone must move: addressed inputs and outputs once; views none.
-
-    An operand that is read twice by one operator counts once.
-    """
-    operator = graph.operators[index]
-    if operator.kind is OpKind.VIEW:
-        return 0
-    once = dict.fromkeys(operator.inputs + operator.outputs)
-    return sum(_access_bytes(graph, index, access, precision) for access in once)
-
-
-def operand_bytes(graph: OperatorGraph, index: int, precision: str) -> int:
-    """Bytes of two operands a MAC, each pointwise operand and each output: reuse factor's numerator."""
-    operator = graph.operators[index]
-    if operator.kind in (OpKind.VIEW, OpKind.OPAQUE):
-        return operator_bytes(graph, index, precision)
-    total = sum(_access_bytes(graph, index, access, precision) for access in operator.outputs)
-    if operator.kind is OpKind.CONTRACTION:
-        for access in operator.inputs[:2]:
-            bits = BITS.get(element_type(graph.tensors[access.tensor].dtype, precision), 0)
-            total += bytes_of(operator.macs, bits)
-        rest = operator.inputs[2:]
-    else:
-        rest = operator.inputs
-    return total + sum(_access_bytes(graph, index, access, precision) for access in rest)
-
-
-def compulsory_bytes(graph: OperatorGraph, members: tuple[int, ...], precision: str) -> int:
-    """Addressed inputs of a group once, its outputs once. Views stand for what they view.
-
-    A tensor that several members address differently counts as their sum, at most the whole tensor.
-    """
-    inside = set(members)
-    alias: dict[int, int] = {}
-    inputs: dict[int, dict[tuple[object, ...], int]] = {}
-    outputs = 0
-    for index in members:
-        operator = graph.operators[index]
-        if operator.kind is OpKind.VIEW:
-            if operator.inputs:
-                source = operator.inputs[0].tensor
-                for access in operator.outputs:
-                    alias[access.tensor] = alias.get(source, source)
-            continue
-        for access in operator.inputs:
-            root = alias.get(access.tensor, access.tensor)
-            if int(graph.producer[root]) in inside:
-                continue
-            key = tuple(
-                (tuple((operator.dims[d].extent, c) for d, c in axis.terms), axis.offset, axis.distinct)
-                for axis in access.axes
-            )
-            inputs.setdefault(root, {})[access.tensor, key, access.whole] = _access_bytes(
-                graph, index, access, precision
-            )
-    for index in members:
-        operator = graph.operators[index]
-        if operator.kind is OpKind.VIEW:
-            continue
-        for access in operator.outputs:
-            names = [access.tensor, *(view for view, root in alias.items() if root == access.tensor)]
-            leaves = any(
-                graph.tensors[name].is_output or any(c not in inside for c in graph.consumers[name])
-                for name in names
-            )
-            unread = not any(
-                c in inside and graph.operators[c].kind is not OpKind.VIEW
-                for name in names
-                for c in graph.consumers[name]
-            )
-            if leaves or unread:
-                outputs += _access_bytes(graph, index, access, precision)
-    total = outputs
-    for root, parts in inputs.items():
-        tensor = graph.tensors[root]
-        whole = bytes_of(tensor.elements or 0, BITS.get(element_type(tensor.dtype, precision), 0))
-        total += min(sum(parts.values()), whole) if len(parts) > 1 else sum(parts.values())
-    return total
 
 
 def _nothing(graph: OperatorGraph, group: FusionGroup) -> Solution:
@@ -346,22 +236,24 @@ def _plain(names: tuple[str, ...], extents: tuple[int, ...], dim_of: tuple[tuple
 
 
 def _compulsory_only(
-    graph: OperatorGraph, group: FusionGroup, machine: Machine, precision: str, reason: str
+    operands: Operands, group: FusionGroup, machine: Machine, precision: str, reason: str
 ) -> Solution:
     """What cannot be mapped: compulsory bytes at DRAM bandwidth, one launch, a visible warning."""
+    graph = operands.graph
     place = {tensor: i for i, tensor in enumerate(tensors_of(graph, group.operators))}
     dram, buffer = machine.accelerator.dram.name, machine.accelerator.buffer.name
     inside = {a.tensor for i in group.operators for a in graph.operators[i].outputs}
     moved: dict[int, list[int]] = {}
     for index in group.operators:
         operator = graph.operators[index]
-        for access in dict.fromkeys(operator.inputs):
+        inputs, outputs = operands.elements(index)
+        for access, elements in zip(operator.inputs, inputs, strict=True):
             if access.tensor not in inside:
-                size = _access_bytes(graph, index, access, precision)
                 row = moved.setdefault(access.tensor, [0, 0])
-                row[0] = max(row[0], size)
-        for access in operator.outputs:
-            moved.setdefault(access.tensor, [0, 0])[1] = _access_bytes(graph, index, access, precision)
+                row[0] = max(row[0], bytes_of(elements, operands.bits(access.tensor, precision)))
+        for access, elements in zip(operator.outputs, outputs, strict=True):
+            row = moved.setdefault(access.tensor, [0, 0])
+            row[1] = bytes_of(elements, operands.bits(access.tensor, precision))
     traffic = tuple(LocalTraffic(place[i], dram, buffer, r, w) for i, (r, w) in moved.items() if r or w)
     reads, writes = sum(row.read_bytes for row in traffic), sum(row.write_bytes for row in traffic)
     seconds = (reads + writes) / machine.figures[t.M_PORT]
@@ -390,8 +282,8 @@ def _compulsory_only(
         waves=1,
         compulsory_bytes=reads + writes,
         lower_bound_bytes=reads + writes,
-        operator_bytes=sum(operator_bytes(graph, i, precision) for i in group.operators),
-        operand_bytes=sum(operand_bytes(graph, i, precision) for i in group.operators),
+        operator_bytes=sum(operands.operator_bytes(i, precision) for i in group.operators),
+        operand_bytes=sum(operands.touched_bytes(i, precision) for i in group.operators),
         energy_j=energy,
         phases=np.array([steady], PHASE_DTYPE),
         bottleneck=Bottleneck("DRAM bandwidth", 1 - 1 / 1.1 if seconds else 0.0, "compulsory bytes only"),
@@ -408,9 +300,10 @@ class _Solver:
     """One mapped group: counts, registers, steps, phases. Each method is one law of the pages."""
 
     def __init__(
-        self, graph: OperatorGraph, group: FusionGroup, problem: Problem, mapping: Mapping, precision: str
+        self, operands: Operands, group: FusionGroup, problem: Problem, mapping: Mapping, precision: str
     ) -> None:
-        self.graph, self.group, self.problem, self.mapping = graph, group, problem, mapping
+        self.operands, self.group, self.problem, self.mapping = operands, group, problem, mapping
+        self.graph = operands.graph
         self.precision = precision
         self.machine = problem.machine
         self.space = problem.space
@@ -563,19 +456,14 @@ class _Solver:
         self.total = np.zeros(3)
         t.sums(self.steps, self.count, self.mapping.stages, self.figures, self.total)
 
-    def relieved(self, *resources: int) -> float:
-        """Seconds with the named resources 10 % better."""
-        relief = np.ones(t.RESOURCES)
-        imbalance = 1.0
-        for resource in resources:
-            if resource < t.RESOURCES:
-                relief[resource] = 1.1
-            else:
-                imbalance = 1.0 - (1.0 - self.balance) * (1.0 - 1.0 / 1.1)
-        none = np.zeros((0, t.TERM_COLUMNS))
-        return imbalance * float(
-            t.pipeline(self.steps, self.count, self.mapping.stages, self.figures, relief, none)
-        )
+    def relieved(self) -> tuple[float, ...]:
+        """Seconds with each resource of `RESOURCE_NAMES` 10 % better, then with each of `RESOURCE_SETS`."""
+        out = np.zeros(len(_RELIEFS))
+        t.relieved(self.steps, self.count, self.mapping.stages, self.figures, _RELIEFS, out)
+        seconds = out.tolist()
+        idle = (1.0 - self.balance) * (1.0 - 1.0 / 1.1)
+        seconds[RESOURCE_NAMES.index("core imbalance")] = self.seconds * (1.0 - idle)
+        return tuple(seconds)
 
     @property
     def waves(self) -> int:
@@ -628,7 +516,7 @@ class _Solver:
         contraction = [op.contraction for op in mapping.nest.operators]
         macs = sum(int(n) for n, used in zip(self.points, contraction, strict=True) if used)
         once = sum(graph.operators[i].macs for i in members)
-        compulsory = compulsory_bytes(graph, members, self.precision)
+        compulsory = self.operands.compulsory_bytes(members, self.precision)
         bound, source = self._lower_bound(compulsory)
         ideal = sum(
             int(n) / float(rate) / machine.cores
@@ -636,8 +524,7 @@ class _Solver:
             if used
         )
         cycles = float(self.total[2])
-        relieved = tuple(self.relieved(i) for i in range(len(RESOURCE_NAMES)))
-        relieved += tuple(self.relieved(*chosen) for chosen in RESOURCE_SETS)
+        relieved = self.relieved()
         footprint = [(machine.accelerator.buffer.name, self._held_bytes())]
         if machine.levels == 2:
             footprint.append((REGISTERS_NAME, int(self.footprint[1])))
@@ -679,7 +566,7 @@ class _Solver:
             compulsory_bytes=compulsory,
             lower_bound_bytes=bound,
             bound_source=source,
-            operator_bytes=sum(operator_bytes(graph, i, self.precision) for i in members),
+            operator_bytes=sum(self.operands.operator_bytes(i, self.precision) for i in members),
             energy_j=self._energy(traffic),
             code_bytes=code,
             complexity=complexity,
@@ -691,7 +578,7 @@ class _Solver:
             relieved_s=relieved,
             dram_read_bytes=reads,
             dram_write_bytes=writes,
-            operand_bytes=sum(operand_bytes(graph, i, self.precision) for i in members),
+            operand_bytes=sum(self.operands.touched_bytes(i, self.precision) for i in members),
             kept_bytes=kept,
         )
 

@@ -47,7 +47,6 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
-    iterations,
     window_elements,
 )
 
@@ -685,3 +684,11 @@ def launch_times(latency, launched, issue, gap, starts, delays):
         delays[i] = start - end
         end = start + latency[i]
     return end
+
+
+@kernel("void(float64[:,::1], int64, int64, float64[::1], float64[:,::1], float64[::1])")
+def relieved(steps, count, stages, mach, reliefs, out):
+    """Seconds of the pipeline under each row of ``reliefs``."""
+    none = np.zeros((0, TERM_COLUMNS))
+    for i in range(reliefs.shape[0]):
+        out[i] = pipeline(steps, count, stages, mach, reliefs[i], none)
