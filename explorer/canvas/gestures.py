@@ -327,7 +327,8 @@ class BoundaryDrag(Edit):
         if not above:
             return float(scene.boxes[below, 1].min()) - TITLE
         top, bottom = float(scene.boxes[above, 3].max()), float(scene.boxes[below, 1].min())
-        return (top + bottom) / 2
+        # Close to what is below it: between two far groups lie others.
+        return max((top + bottom) / 2, bottom - TITLE - PAD)
 
     def _words(self) -> str:
         """``3 operators | 2 operators · 4.0 MiB cross``."""

@@ -273,7 +273,7 @@ class ScenePainter:
         ink = palette.group_label(tint)
         x_left += self._plate(painter, label, look.SMALL, True, ink, ground, x_left, y) + 8.0
         operators = scene.plan.groups[group].operators
-        if len(operators) > 1:
+        if len(operators) > 1 and strip > 20.0:  # else a chip lies there
             types = summary(scene.graph.operators[o].op_type for o in operators[:64])
             text = self._elided(types, look.TINY, x_right - x_left)
             if text == types or x_right - x_left > 110.0:  # a stump of a word tells nothing
