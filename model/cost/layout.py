@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import sweep as k
-from .nest import IndirectAxis, Nest, NestAccess, NestAxis, SimpleAxis, WindowAxis
+from .nest import IndirectAxis, Nest, NestAccess, NestAxis, NestOperator, SimpleAxis, WindowAxis
 
 Ints = NDArray[np.int64]
 _LIMIT = 1 << 62
+_TOO_LARGE = "the counts of this group do not fit 64-bit integers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,31 +113,6 @@ def pack(nest: Nest) -> NestArrays:
         Where the nest breaks its own rules (operators of a loop not consecutive, a dim in two axes).
     """
     extents = nest.extents
-    paths: list[list[int]] = []
-    for operator in nest.operators:
-        chain: list[int] = []
-        loop = operator.leaf
-        while loop >= 0:
-            chain.append(loop)
-            loop = nest.loops[loop][2]
-        paths.append(chain[::-1])
-    longest = max((len(chain) for chain in paths), default=0)
-    loops = np.zeros((max(1, len(nest.loops)), k.LOOP_COLUMNS), np.int64)
-    path = np.zeros((len(paths), longest + 1), np.int64)
-    lengths = np.array([len(chain) for chain in paths], np.int64)
-    loops[:, k.LOOP_FIRST] = -1
-    for o, chain in enumerate(paths):
-        for j, loop in enumerate(chain):
-            path[o, j] = loop
-            dim, step, _ = nest.loops[loop]
-            outer = [nest.loops[other][1] for other in chain[:j] if nest.loops[other][0] == dim]
-            reach = min([extents[dim], *outer])
-            first = int(loops[loop, k.LOOP_FIRST])
-            if first < 0:
-                first = o
-            elif int(loops[loop, k.LOOP_LAST]) != o - 1:
-                raise ValueError("the operators of a loop must be consecutive")
-            loops[loop] = (dim, step, -(-reach // step), first, o)
     shapes = _Shapes()
     op_rows: list[tuple[int, ...]] = []
     acc_rows: list[tuple[int, ...]] = []
@@ -144,27 +120,22 @@ def pack(nest: Nest) -> NestArrays:
     producer = [-1] * len(nest.tensors)
     last = [-1] * len(nest.tensors)
     levels = 1
-    bound = 0
     for o, operator in enumerate(nest.operators):
-        own = sum(1 << d for d in operator.dims)
         first = len(acc_rows)
-        reach = prod(extents[d] for d in operator.dims)
-        for d in {nest.loops[loop][0] for loop in paths[o]} - set(operator.dims):
-            reach *= extents[d]
-        bound += reach * 64 * (len(operator.reads) + len(operator.writes) + 1)
         for is_write, accesses in ((0, operator.reads), (1, operator.writes)):
             for access in accesses:
                 touched = [d for axis in access.axes for d in axis_dims(axis)]
                 if len(set(touched)) != len(touched):
                     raise ValueError("a dim stands in two axes of one access")
                 begin = len(axis_rows)
-                axis_rows.extend(_axis_row(axis, extents) for axis in access.axes)
+                axis_rows.extend([_axis_row(axis, extents) for axis in access.axes])
                 levels = max(levels, len(access.depth))
                 elements = access.fixed if access.fixed >= 0 else whole_elements(access.axes, extents)
-                bound += elements * 64
+                if elements >= _LIMIT or max(extents, default=0) >= _LIMIT:
+                    raise OverflowError(_TOO_LARGE)
                 acc_rows.append(
                     (
-                        o, access.tensor, is_write, sum(1 << d for d in touched), access.fixed, begin,
+                        o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
                         len(axis_rows), shapes.of(access), elements, access.depth[0], access.depth[-1],
                     )
                 )  # fmt: skip
@@ -172,21 +143,12 @@ def pack(nest: Nest) -> NestArrays:
                     producer[access.tensor] = o
                 else:
                     last[access.tensor] = max(last[access.tensor], o)
-        middle = first + len(operator.reads)
-        op_rows.append(
-            (
-                own, sum(1 << d for d in operator.reductions), operator.contraction, operator.pointwise,
-                operator.statistics, sum(1 << d for d in operator.rescale), first, middle, len(acc_rows),
-                operator.tree_depth,
-            )
-        )  # fmt: skip
-    bound += sum(t.elements * 64 for t in nest.tensors)
-    if bound >= _LIMIT or len(extents) > 62:
-        raise OverflowError("the counts of this group do not fit 64-bit integers")
+        op_rows.append(_operator_row(operator, first, len(acc_rows)))
     ten = [
         (t.bits, t.partial_bits, t.home, t.written_outside, t.elements, producer[i], last[i])
         for i, t in enumerate(nest.tensors)
     ]
+    loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows])
     return NestArrays(
         ops=np.array(op_rows, np.int64).reshape(-1, k.OP_COLUMNS),
         acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_COLUMNS),
@@ -198,6 +160,82 @@ def pack(nest: Nest) -> NestArrays:
         lengths=lengths,
         levels=levels,
         stages=nest.stages,
+    )
+
+
+def _operator_row(operator: NestOperator, first: int, end: int) -> tuple[int, ...]:
+    return (
+        sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
+        operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
+        first + len(operator.reads), end, operator.tree_depth,
+    )  # fmt: skip
+
+
+def repack(base: NestArrays, nest: Nest) -> NestArrays:
+    """Arrays of `nest`, which differs from the one of `base` in loops, depths, homes, stages and online parts only."""
+    acc, ten = base.acc.copy(), base.ten.copy()
+    accesses = [access for operator in nest.operators for access in operator.reads + operator.writes]
+    acc[:, k.ACC_DEPTH0] = [access.depth[0] for access in accesses]
+    acc[:, k.ACC_DEPTH1] = [access.depth[-1] for access in accesses]
+    ten[:, k.TEN_HOME] = [tensor.home for tensor in nest.tensors]
+    ends = base.ops[:, k.OP_END].tolist()
+    rows = [
+        _operator_row(op, end - len(op.reads) - len(op.writes), end)
+        for op, end in zip(nest.operators, ends, strict=True)
+    ]
+    loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())
+    return NestArrays(
+        ops=np.array(rows, np.int64).reshape(-1, k.OP_COLUMNS),
+        acc=acc,
+        axes=base.axes,
+        ten=ten,
+        extents=base.extents,
+        loops=loops,
+        path=path,
+        lengths=lengths,
+        levels=base.levels,
+        stages=nest.stages,
+    )
+
+
+def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
+    """Loops, paths and their lengths; refuses what could overflow."""
+    extents = nest.extents
+    paths: list[list[int]] = []
+    for operator in nest.operators:
+        chain: list[int] = []
+        loop = operator.leaf
+        while loop >= 0:
+            chain.append(loop)
+            loop = nest.loops[loop][2]
+        paths.append(chain[::-1])
+    bound = sum(elements) + sum([t.elements for t in nest.tensors])
+    for operator, chain in zip(nest.operators, paths, strict=True):
+        dims = set(operator.dims).union([nest.loops[loop][0] for loop in chain])
+        bound += prod([extents[d] for d in dims]) * (len(operator.reads) + len(operator.writes) + 1)
+    if bound * 64 >= _LIMIT or len(extents) > 62:
+        raise OverflowError(_TOO_LARGE)
+    rows: list[tuple[int, ...]] = [(0, 1, 1, 0, 0)] * max(1, len(nest.loops))
+    seen: dict[int, int] = {}  # loop -> its last operator so far
+    for o, chain in enumerate(paths):
+        reach: dict[int, int] = {}
+        for loop in chain:
+            dim, step, _ = nest.loops[loop]
+            size = reach.get(dim, extents[dim])
+            reach[dim] = min(size, step)
+            if loop not in seen:
+                rows[loop] = (dim, step, -(-size // step), o, o)
+            elif seen[loop] != o - 1:
+                raise ValueError("the operators of a loop must be consecutive")
+            else:
+                rows[loop] = (*rows[loop][: k.LOOP_LAST], o)
+            seen[loop] = o
+    longest = max((len(chain) for chain in paths), default=0)
+    path = np.array([chain + [0] * (longest + 1 - len(chain)) for chain in paths], np.int64)
+    return (
+        np.array(rows, np.int64),
+        path.reshape(len(paths), longest + 1),
+        np.array([len(chain) for chain in paths], np.int64),
     )
 
 

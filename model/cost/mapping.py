@@ -19,7 +19,7 @@ from ..plan.plan import FusionGroup
 from . import search_kernels as s
 from . import sweep as k
 from . import timing as t
-from .layout import NestArrays, axis_dims, pack, whole_elements
+from .layout import NestArrays, axis_dims, pack, repack, whole_elements
 from .nest import BUFFER, OUTER, REGISTERS, Nest, NestAccess, NestOperator, NestTensor, WindowAxis
 from .tree import Tree, canonical, check, from_text, paths, plain_name
 from .unify import GroupSpace, SpaceAccess, SpaceOperator
@@ -561,7 +561,7 @@ def _mapped(
     notes = list(knobs.notes)
     return Mapping(
         nest=nest,
-        arrays=pack(nest),
+        arrays=repack(problem.arrays, nest),
         tree=tree,
         tile=tuple(tile),
         order=order if knobs.order else tuple(looped),

@@ -42,10 +42,6 @@ RESOURCE_NAMES = (
 )  # fmt: skip
 # Sets that are tried together where no single resource gains 1 %.
 RESOURCE_SETS = ((0, 2), (1, 2), (0, 1), (2, 3), (0, 1, 2))
-# One row per resource, then one per set; the core imbalance has no rate of its own.
-_RELIEFS = np.ones((len(RESOURCE_NAMES) + len(RESOURCE_SETS), t.RESOURCES))
-for _row, _chosen in enumerate((*((i,) for i in range(t.RESOURCES)), (), *RESOURCE_SETS)):
-    _RELIEFS[_row, list(_chosen)] = 1.1
 _NO_PHASES = np.zeros(0, PHASE_DTYPE)
 
 
@@ -458,8 +454,13 @@ class _Solver:
 
     def relieved(self) -> tuple[float, ...]:
         """Seconds with each resource of `RESOURCE_NAMES` 10 % better, then with each of `RESOURCE_SETS`."""
-        out = np.zeros(len(_RELIEFS))
-        t.relieved(self.steps, self.count, self.mapping.stages, self.figures, _RELIEFS, out)
+        # The core imbalance has no rate of its own; it is put in below.
+        rows = [*((i,) for i in range(t.RESOURCES)), (), *RESOURCE_SETS]
+        reliefs = np.ones((len(rows), t.RESOURCES))
+        for row, chosen in zip(reliefs, rows, strict=True):
+            row[list(chosen)] = 1.1
+        out = np.zeros(len(rows))
+        t.relieved(self.steps, self.count, self.mapping.stages, self.figures, reliefs, out)
         seconds = out.tolist()
         idle = (1.0 - self.balance) * (1.0 - 1.0 / 1.1)
         seconds[RESOURCE_NAMES.index("core imbalance")] = self.seconds * (1.0 - idle)
