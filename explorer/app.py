@@ -103,6 +103,9 @@ def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int
     from .turns import TurnClock
     from .window import Window
 
+    # The worker's Python and the window share one lock; at the default 5 ms each of the many calls into Qt that
+    # gives the lock away would wait that long for it.
+    sys.setswitchinterval(0.001)
     log_file = _start_log()
     settings = QSettings()
     look.set_theme(application, str(settings.value("theme", "system")))

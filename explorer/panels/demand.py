@@ -16,7 +16,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
-from model.cost.result import PHASE_KINDS, CostResult
+from model.cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
 
 from .. import look
 from ..document import Document
@@ -44,7 +44,9 @@ class Demand:
             empty, none = np.zeros(0), np.zeros(0, np.int32)
             return Demand(empty, empty, empty, none, none)
         counts = [len(group.phases) for group in result.groups]
-        phases = np.concatenate([group.phases for group in result.groups])
+        # As bytes: numpy compares the fields of every structured array that it joins, which takes longer.
+        joined = np.concatenate([group.phases.view(np.uint8) for group in result.groups])
+        phases = joined.view(PHASE_DTYPE)
         owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
         lasting = phases["base_ns"] > 0
         phases, owner = phases[lasting], owner[lasting]

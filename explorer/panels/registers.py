@@ -91,7 +91,12 @@ def gauge_rows(result: CostResult) -> list[GaugeRow]:
     rows = [
         GaugeRow(graph, index, group.operators, group.registers) for index, group in enumerate(result.groups)
     ]
-    return sorted(rows, key=lambda row: (-row.spills, -row.pressure, row.index))
+
+    def tightness(row: GaugeRow) -> tuple[bool, float, int]:
+        use = row.use
+        return use.spilled_bytes <= 0, -use.live / use.limit if use.limit > 0 else 0.0, row.index
+
+    return sorted(rows, key=tightness)
 
 
 class _Gauge(QStyledItemDelegate):
