@@ -446,6 +446,17 @@ def fmt_quantity(value: float, unit: str = "") -> str:
     return f"{number} {unit}".rstrip().replace("-", MINUS)
 
 
+def fmt_ticks(values: list[float], unit: str) -> list[str]:
+    """Labels of an axis: one unit for all ("s" for times, else a decimal prefix), no trailing zeros."""
+    most = max((abs(value) for value in values), default=0.0)
+    if unit == "s":
+        divisor, name = seconds_unit(most)
+    else:
+        divisor, prefix = next(((d, p) for d, p in _SI if most >= d), (1.0, ""))
+        name = f"{prefix}{unit}"
+    return [f"{value / divisor:g} {name}" if value else "0" for value in values]
+
+
 def fmt_rate(bytes_per_s: float) -> str:
     """``3.35 TB/s``: bandwidth in decimal bytes, as data sheets write it."""
     return fmt_quantity(bytes_per_s, "B/s")

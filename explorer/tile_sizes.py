@@ -93,7 +93,8 @@ def units(graph: OperatorGraph, machine: Accelerator, group: GroupResult) -> dic
     """Per group dim what the machine takes at a time; 1 where nothing is known.
 
     Of the group's first contraction: rows and columns of a systolic array (or m, n and k of a tensor core)
-    for the dims of its first operand, its second operand, and both.
+    for the dims of its first operand, its second operand, and both. Dims of a window are stepped through one
+    by one: a convolution puts its channels on the array.
     """
     unit = machine.matrix_unit
     lanes = machine.vector_unit.lanes if machine.vector_unit is not None else 1
@@ -108,8 +109,17 @@ def units(graph: OperatorGraph, machine: Accelerator, group: GroupResult) -> dic
             else (unit.mma[0], unit.mma[1], unit.mma[2])
         )
         touched = [{dim for axis in access.axes for dim, _ in axis.terms} for access in operator.inputs[:2]]
+        windowed = {
+            dim
+            for access in operator.inputs[:2]
+            for axis in access.axes
+            if len(axis.terms) > 1 and any(operator.dims[d].reduction for d, _ in axis.terms)
+            for dim, _ in axis.terms
+        }
         for index, name in enumerate(group.dim_of[position]):
             first, second = index in touched[0], index in touched[1]
+            if index in windowed:
+                continue
             if operator.dims[index].reduction:
                 found[name] = k
             elif first and not second:

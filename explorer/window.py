@@ -285,7 +285,8 @@ class Window(QMainWindow):
         if graph.warnings:
             first = graph.warnings[0]
             more = f" and {len(graph.warnings) - 1:,} more warnings" if len(graph.warnings) > 1 else ""
-            said = " ".join(part for part in (f"{first.where}: {first.what}.", first.lever) if part)
+            lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever
+            said = " ".join(part for part in (f"{first.where}: {first.what}.", lever) if part)
             self.document.said.emit(f"{words} {said}{more}", "warning")
         else:
             self.document.said.emit(words, "note")

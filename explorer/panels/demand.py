@@ -166,22 +166,23 @@ class Chart(QWidget):
     def _axes(self, painter: QPainter, plot: QRectF, top: float) -> None:
         colours = look.palette()
         painter.setFont(look.font(look.TINY))
-        for value in ticks(0.0, top, max(2, int(plot.height() / 32))):
+        rates = ticks(0.0, top, max(2, int(plot.height() / 32)))
+        for value, label in zip(rates, look.fmt_ticks(rates, "B/s"), strict=True):
             y = round(plot.bottom() - plot.height() * value / top)
             painter.setPen(QPen(colours.line, 1))
             painter.drawLine(QPointF(plot.left(), y + 0.5), QPointF(plot.right(), y + 0.5))
             painter.setPen(colours.muted)
-            label = look.fmt_rate(value) if value else "0"
             painter.drawText(
                 QRectF(0, y - 8, LEFT - 6, 16),
                 Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
                 label,
             )
         row = QRectF(0, plot.bottom() + 3, 80, 14)
-        for value in ticks(self.low_s, self.high_s, max(2, int(plot.width() / 110))):
+        times = ticks(self.low_s, self.high_s, max(2, int(plot.width() / 110)))
+        for value, label in zip(times, look.fmt_ticks(times, "s"), strict=True):
             x = self._x(plot, value)
             place = min(max(x - 40, plot.left() - 40), plot.right() - 80)
-            painter.drawText(row.translated(place, 0), Qt.AlignmentFlag.AlignHCenter, look.fmt_seconds(value))
+            painter.drawText(row.translated(place, 0), Qt.AlignmentFlag.AlignHCenter, label)
 
     def _x(self, plot: QRectF, time_s: float) -> float:
         return plot.left() + plot.width() * (time_s - self.low_s) / (self.high_s - self.low_s)

@@ -205,7 +205,7 @@ class RegisterGauges(Panel):
         longest = max(
             (metrics.horizontalAdvance(row.reading) for row in self.table.rows.rows[:64]), default=120
         )
-        reading = min(longest + 2 * look.GRID, width // 2)
+        reading = min(longest + 3 * look.GRID, width * 3 // 5)
         label = (width - reading) * 9 // 20
         self.table.setColumnWidth(0, label)
         self.table.setColumnWidth(1, width - reading - label)

@@ -1,0 +1,92 @@
+"""The window on a real sample with the real model: what is shown is what the saved plan computes."""
+
+from __future__ import annotations
+
+import pytest
+from PySide6.QtCore import QSettings
+
+from explorer import look
+from explorer.document import Document
+from explorer.window import Window
+
+from .test_explorer_document import settle
+
+LIMIT_MS = 600_000  # the first run on a machine compiles the kernels
+
+
+@pytest.fixture
+def window(qtbot, qapp, tmp_path):
+    look.prepare(qapp)
+    look.set_theme(qapp, "light")
+    document = Document()
+    made = Window(document, QSettings(str(tmp_path / "settings.ini"), QSettings.Format.IniFormat))
+    made.canvas.stage.animated = False
+    qtbot.addWidget(made)
+    made.show()
+    document.start_kernels()
+    document.choose_hardware("edge-npu")
+    document.choose_workload("azure-code")
+    document.open("swiglu_mlp")
+    qtbot.waitUntil(lambda: document.ready and document.serving is not None, timeout=LIMIT_MS)
+    settle(qtbot, document)
+    yield made
+    assert document.close()
+
+
+def test_numbers_after_an_edit_are_those_of_the_saved_plan(qtbot, window, tmp_path):
+    from model.cost.result import CostRequest
+    from model.cost.simulate import simulate
+    from model.plan.file import load_plan, save_plan
+    from model.serving.profile import profile_of
+    from model.serving.serve import serve
+
+    document = window.document
+    before = document.cost
+    document.select((0, 1, 2, 3, 4))
+    window.editor.fuse()
+    document.select((0,))
+    settle(qtbot, document)
+    window.tiles.catch_up()
+    window.tiles.rows[0].put(64)
+    settle(qtbot, document)
+    assert document.cost.totals != before.totals and document.undo_stack.count() == 2
+    path = tmp_path / "plan.json"
+    save_plan(path, document.graph, document.plan)
+    plan = load_plan(path, document.graph)
+    again = simulate(CostRequest(document.graph, document.accelerator, plan))
+    assert again.totals == document.cost.totals
+    if document.serving is not None:
+        assert serve(document.workload, profile_of(again)).p95_ns == document.serving.p95_ns
+    shown = {metric.shown.caption: metric.shown.value for metric in window.header.metrics}
+    assert shown["Latency"] == look.fmt_seconds(again.totals.latency_s)
+    assert shown["On-chip reuse"] == look.fmt_ratio(again.totals.onchip_reuse_ratio)
+    document.undo()
+    document.undo()
+    settle(qtbot, document)
+    assert document.cost.totals == before.totals
+
+
+def test_another_rate_and_other_slots_reach_the_replay(qtbot, window):
+    document = window.document
+    calm = document.serving.p95_ns
+    document.set_load(1, None)
+    settle(qtbot, document)
+    assert document.serving.slots == 1 and document.serving.p95_ns > calm
+    document.set_load(None, 1.0)
+    settle(qtbot, document)
+    assert "1 requests/s" in document.serving.source
+    assert document.serving.utilisation < 1.0
+
+
+def test_a_group_alone_costs_what_it_costs_in_its_graph(qtbot, window):
+    from dataclasses import replace
+
+    from explorer.alone import cut_out
+    from model.plan.plan import FusionGroup, Plan
+
+    document = window.document
+    for group in document.cost.groups:
+        alone = cut_out(document.graph, group.operators)
+        members = tuple(range(len(group.operators)))
+        request = replace(document.cost.request, graph=alone, plan=Plan((FusionGroup(members),)))
+        assert document.engine.simulate_alone(request).groups[0].latency_s == group.latency_s
