@@ -4,28 +4,28 @@ Everything shown is a pure function of values held here. Knows the model's value
 know widgets. Everything is called on the GUI thread; nothing here reads a file or computes.
 
 An edit is a new `Plan`. `preview` shows one while the hand is still on the mouse; `commit` makes it one undo
-entry; ``preview(None)`` leaves no trace. Each change raises `revision` and asks the runner for a cost result
-and, when that is there, for a serving result. Of one epoch (same graph, machine, workload) an answer is
-accepted when it is newer than the one shown: accepting only the newest would starve the display in a drag.
+entry; ``preview(None)`` leaves no trace. Each change raises `revision` and asks `Results` for new numbers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal, Slot
-from PySide6.QtGui import QUndoCommand, QUndoStack
+from PySide6.QtGui import QUndoStack
 
-from model.cost.result import CostRequest, CostResult, Totals
+from model.cost.result import CostRequest, CostResult
 from model.errors import TilewrightError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
 from .engine import Engine, ServingRequest, unfused_plan
+from .plan_edit import PlanEdit
+from .results import UNFUSED, Baseline, Load, Results
 from .runner import Job, Kernels, Lane, Runner, trace_of
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tilewright")
 
-UNFUSED = "unfused"
 NO_KERNELS = "No kernels"
 NEEDS_KERNELS = (
     Lane.LAYOUT,
@@ -49,59 +48,12 @@ NEEDS_KERNELS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
-    """What deltas are against: a plan with its own numbers, None until they are computed."""
-
-    label: str
-    plan: Plan
-    totals: Totals | None = None
-    serving: ServingResult | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Offer:
     """A fix for a refused edit, taken by one key: the sentence, the legal plan, the undo text."""
 
     sentence: str
     plan: Plan
     text: str
-
-
-class PlanEdit(QUndoCommand):
-    """The one undo command: a plan before, a plan after, what was done.
-
-    Consecutive edits with the same `merge` key (nudges of one cut, scrubs of one tile) become one entry; an
-    entry that ends where it began removes itself.
-    """
-
-    def __init__(self, document: Document, before: Plan, after: Plan, text: str, merge: str) -> None:
-        super().__init__(text)
-        self._document = document
-        self.before = before
-        self.after = after
-        self.merge = merge
-
-    def id(self) -> int:
-        """One kind of command; -1 tells Qt that this one never merges."""
-        return 1 if self.merge else -1
-
-    def mergeWith(self, other: QUndoCommand) -> bool:
-        """Take a later edit with the same key into this entry."""
-        if not isinstance(other, PlanEdit) or other.merge != self.merge:
-            return False
-        self.after = other.after
-        self.setText(other.text())
-        if self.after == self.before:
-            self.setObsolete(True)
-        return True
-
-    def undo(self) -> None:
-        """Back to the plan before."""
-        self._document._install(self.before)
-
-    def redo(self) -> None:
-        """To the plan after; Qt also calls it when the entry is pushed."""
-        self._document._install(self.after)
 
 
 class Document(QObject):
@@ -137,6 +89,7 @@ class Document(QObject):
         self.engine = engine or Engine()
         self.runner = Runner(self)
         self.kernels = Kernels(self)
+        self.results = Results(self.engine, self.runner, self.request, self)
         self.undo_stack = QUndoStack(self)
         self._graph: OperatorGraph | None = None
         self._accelerator: Accelerator | None = None
@@ -146,19 +99,17 @@ class Document(QObject):
         self._rate_per_s: float | None = None
         self._plan: Plan | None = None
         self._preview: Plan | None = None
-        self._baseline: Baseline | None = None
         self._selection: tuple[int, ...] = ()
-        self._cost: CostResult | None = None
-        self._serving: ServingResult | None = None
-        self._served: ServingRequest | None = None
         self._offer: Offer | None = None
         self._revision = 0
-        self._epoch = 0
-        self._serving_epoch = 0
         self._ready = True
         self._preparing = ""
         self.runner.busy_changed.connect(self.busy_changed)
         self.runner.failed.connect(self._background_failed)
+        self.results.cost_changed.connect(self.cost_changed)
+        self.results.serving_changed.connect(self.serving_changed)
+        self.results.baseline_changed.connect(self.baseline_changed)
+        self.results.failed.connect(self._result_failed)
         self.kernels.progress.connect(self._kernel_compiled)
         self.kernels.module_done.connect(self._kernel_module_done)
         self.kernels.finished.connect(self._kernels_filled)
@@ -212,29 +163,27 @@ class Document(QObject):
     @property
     def cost(self) -> CostResult | None:
         """The newest cost result; its request says of which plan."""
-        return self._cost
+        return self.results.cost
 
     @property
     def serving(self) -> ServingResult | None:
         """The newest serving result."""
-        return self._serving
+        return self.results.serving
 
     @property
     def served(self) -> ServingRequest | None:
         """What the serving result is a function of."""
-        return self._served
+        return self.results.served
 
     @property
     def serving_is_behind(self) -> bool:
         """Whether the serving result belongs to an older plan than the cost result shown."""
-        if self._cost is None or self._served is None:
-            return False
-        return self._served.revision < self._cost.request.revision
+        return self.results.serving_is_behind
 
     @property
     def baseline(self) -> Baseline | None:
         """What deltas are against: unfused until something is pinned."""
-        return self._baseline
+        return self.results.baseline
 
     @property
     def selection(self) -> tuple[int, ...]:
@@ -362,36 +311,30 @@ class Document(QObject):
 
     def _background(self, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self.runner.submit(
-            Job(Lane.FILE, title, work, done, lambda fault: self._result_failed("open", fault, True))
+            Job(Lane.FILE, title, work, done, lambda fault: self._result_failed("open", fault))
         )
 
     # -- setting values ----------------------------------------------------------------------------
     def set_graph(self, graph: OperatorGraph | None, plan: Plan | None = None) -> None:
         """Show `graph` with `plan`, or with the starting plan as soon as it is proposed."""
-        self._epoch += 1
-        self._serving_epoch += 1
         self.runner.drop(*NEEDS_KERNELS)
         self.undo_stack.clear()
         self._graph = graph
         self._preview = None
         self._selection = ()
         self._offer = None
-        self._forget_results()
         self._plan = None if graph is None else (plan or unfused_plan(graph))
-        self._baseline = None if graph is None else Baseline(UNFUSED, unfused_plan(graph))
         self._revision += 1
         self.graph_changed.emit()
         self.plan_changed.emit()
         self.selection_changed.emit()
-        self.baseline_changed.emit()
-        self.cost_changed.emit(None)
-        self.serving_changed.emit(None)
+        self.results.begin(None if graph is None else Baseline(UNFUSED, unfused_plan(graph)))
         if graph is None:
             return
         if plan is not None:
             self._request_cost()
             return
-        epoch = self._epoch
+        epoch = self.results.epoch
         self.runner.submit(
             Job(
                 Lane.PLAN,
@@ -403,13 +346,13 @@ class Document(QObject):
         )
 
     def _start_with(self, proposal: Plan, epoch: int) -> None:
-        if epoch != self._epoch or self.undo_stack.count() or self.previewing:
+        if epoch != self.results.epoch or self.undo_stack.count() or self.previewing:
             return
         self._install(proposal)
 
     def _no_proposal(self, fault: BaseException, epoch: int) -> None:
         self._background_failed(fault)
-        if epoch == self._epoch:
+        if epoch == self.results.epoch:
             self._request_cost()
 
     def set_accelerator(self, accelerator: Accelerator) -> None:
@@ -426,38 +369,25 @@ class Document(QObject):
         """Use another workload; slots and rate go back to its own."""
         self._workload = workload
         self._slots = self._rate_per_s = None
-        self._new_serving_epoch()
+        self._serve()
 
     def set_load(self, slots: int | None, rate_per_s: float | None) -> None:
         """Set slots and arrival rate over the workload's own (None: its own)."""
         if (slots, rate_per_s) != (self._slots, self._rate_per_s):
             self._slots, self._rate_per_s = slots, rate_per_s
-            self._new_serving_epoch()
+            self._serve()
 
     def _new_epoch(self) -> None:
-        self._epoch += 1
-        self._serving_epoch += 1
         self._revision += 1
-        self._forget_results()
-        if self._baseline is not None:
-            self._baseline = replace(self._baseline, totals=None, serving=None)
         self.machine_changed.emit()
-        self.baseline_changed.emit()
-        self.cost_changed.emit(None)
-        self.serving_changed.emit(None)
+        self.results.begin(self.results.baseline)
         self._request_cost()
 
-    def _new_serving_epoch(self) -> None:
-        self._serving_epoch += 1
-        self._serving = self._served = None
-        if self._baseline is not None:
-            self._baseline = replace(self._baseline, serving=None)
+    def _serve(self) -> None:
         self.machine_changed.emit()
-        self.serving_changed.emit(None)
-        self._request_serving()
-
-    def _forget_results(self) -> None:
-        self._cost = self._serving = self._served = None
+        workload = self._workload
+        load = None if workload is None else Load(workload, self._slots, self._rate_per_s)
+        self.results.set_load(load)
 
     # -- editing -----------------------------------------------------------------------------------
     def preview(self, plan: Plan | None) -> None:
@@ -484,7 +414,7 @@ class Document(QObject):
             if previewed is not None:
                 self._show()
             return
-        self.undo_stack.push(PlanEdit(self, before, plan, text, merge))
+        self.undo_stack.push(PlanEdit(self._install, before, plan, text, merge))
 
     def undo(self) -> None:
         """One entry back."""
@@ -536,21 +466,12 @@ class Document(QObject):
         """Deltas are against the committed plan from now on."""
         if self._plan is None:
             return
-        self._pin(Baseline("pinned", self._plan))
+        self.results.pin(Baseline("pinned", self._plan))
 
     def unpin_baseline(self) -> None:
         """Deltas are against the unfused plan again."""
         if self._graph is not None:
-            self._pin(Baseline(UNFUSED, unfused_plan(self._graph)))
-
-    def _pin(self, baseline: Baseline) -> None:
-        cost = self._cost
-        if cost is not None and cost.request.plan == baseline.plan:
-            serving = None if self.serving_is_behind else self._serving
-            baseline = replace(baseline, totals=cost.totals, serving=serving)
-        self._baseline = baseline
-        self.baseline_changed.emit()
-        self._request_baseline()
+            self.results.pin(Baseline(UNFUSED, unfused_plan(self._graph)))
 
     # -- requests and answers ----------------------------------------------------------------------
     def ask(self, lane: Lane, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
@@ -559,10 +480,10 @@ class Document(QObject):
         ``done`` is called on the GUI thread unless graph or machine changed meanwhile. `work` runs on the
         worker and should take under 100 ms: ask again from ``done`` for the next slice.
         """
-        epoch = self._epoch
+        epoch = self.results.epoch
 
         def tell(answer: Any) -> None:
-            if epoch == self._epoch:
+            if epoch == self.results.epoch:
                 done(answer)
 
         self.runner.submit(Job(lane, title, work, tell))
@@ -576,98 +497,15 @@ class Document(QObject):
     def _request_cost(self) -> None:
         plan = self.shown_plan
         request = None if plan is None else self.request(plan)
-        if request is None:
-            return
-        epoch = self._epoch
-        self.runner.drop(Lane.SERVING)  # of an older plan; this plan's own follows its cost
-        self.runner.submit(
-            Job(
-                Lane.COST,
-                "Computing traffic and latency",
-                lambda: self.engine.simulate(request),
-                lambda result: self._take_cost(result, epoch),
-                lambda fault: self._result_failed("cost", fault, epoch == self._epoch),
-            )
-        )
-
-    def _take_cost(self, result: CostResult, epoch: int) -> None:
-        shown = -1 if self._cost is None else self._cost.request.revision
-        if epoch != self._epoch or result.request.revision <= shown:
-            return
-        self._cost = result
-        baseline = self._baseline
-        if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
-            self._baseline = replace(baseline, totals=result.baseline)
-            self.baseline_changed.emit()
-        self.cost_changed.emit(result)
-        if not self.runner.has_waiting(Lane.COST):
-            self._request_serving()
-
-    def _request_serving(self) -> None:
-        if self._cost is None:
-            return
-        if not self._cost.totals.feasible and self._serving is not None:
-            # What does not fit cannot be served; the panel says which group and why.
-            self._serving = self._served = None
-            self.serving_changed.emit(None)
-        if self._workload is not None and self._cost.totals.feasible:
-            request = ServingRequest(self._cost, self._workload, self._slots, self._rate_per_s)
-            epoch = self._serving_epoch
-            self.runner.submit(
-                Job(
-                    Lane.SERVING,
-                    "Serving the workload",
-                    lambda: self.engine.serve(request),
-                    lambda result: self._take_serving(request, result, epoch),
-                    lambda fault: self._result_failed("serving", fault, epoch == self._serving_epoch),
-                )
-            )
-        self._request_baseline()
-
-    def _take_serving(self, request: ServingRequest, result: ServingResult, epoch: int) -> None:
-        shown = -1 if self._served is None else self._served.revision
-        if epoch != self._serving_epoch or request.revision <= shown:
-            return
-        self._served, self._serving = request, result
-        self.serving_changed.emit(result)
-
-    def _request_baseline(self) -> None:
-        """Compute what the baseline lacks, after everything that the hand waits for."""
-        baseline, workload = self._baseline, self._workload
-        if baseline is None:
-            return
-        unserved = workload is not None and baseline.serving is None
-        complete = baseline.totals is not None and not (unserved and baseline.totals.feasible)
-        request = self.request(baseline.plan)
-        if complete or request is None:
-            return
-        slots, rate, epoch = self._slots, self._rate_per_s, self._serving_epoch
-
-        def work() -> Baseline:
-            cost = self.engine.simulate(request)
-            serving = None
-            if workload is not None and cost.totals.feasible:
-                serving = self.engine.serve(ServingRequest(cost, workload, slots, rate))
-            return replace(baseline, totals=cost.totals, serving=serving)
-
-        def done(computed: Baseline) -> None:
-            now = self._baseline
-            if epoch == self._serving_epoch and now is not None and now.plan == computed.plan:
-                self._baseline = replace(computed, label=now.label)
-                self.baseline_changed.emit()
-
-        # A baseline without numbers shows no delta; the same fault is said for the plan itself.
-        self.runner.submit(Job(Lane.BASELINE, "Computing the baseline", work, done, self._baseline_failed))
+        if request is not None:
+            self.results.ask(request)
 
     # -- faults ------------------------------------------------------------------------------------
-    def _result_failed(self, kind: str, fault: BaseException, current: bool) -> None:
-        if current:
-            sentence = self._log_fault(fault)
+    def _result_failed(self, kind: str, fault: BaseException) -> None:
+        sentence = self._log_fault(fault)
+        if kind != "baseline":  # without its numbers there is no delta; the plan's own fault says why
             self.said.emit(sentence, "error")
             self.failed.emit(kind, sentence)
-
-    def _baseline_failed(self, fault: BaseException) -> None:
-        self._log_fault(fault)
 
     @Slot(object)
     def _background_failed(self, fault: BaseException) -> None:

@@ -7,7 +7,7 @@ more than the window may wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,16 +130,6 @@ class Engine:
         if self._cache is None:
             self._cache = GroupCache()
         return simulate(request, self._cache)
-
-    def alternatives(
-        self, request: CostRequest, groups: Sequence[FusionGroup]
-    ) -> tuple[tuple[float, bool], ...]:
-        """Latency of each of `groups` alone, and whether it fits."""
-        from model.cost.simulate import GroupCache, alternatives
-
-        if self._cache is None:
-            self._cache = GroupCache()
-        return alternatives(request, groups, self._cache)
 
     def simulate_alone(self, request: CostRequest) -> CostResult:
         """Cost of a graph that is not the open one: what is cached of that stays as it is."""

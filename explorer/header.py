@@ -40,9 +40,10 @@ from model.serving.result import ServingResult
 
 from . import look, why
 from .controls import ElidedLabel
-from .document import Baseline, Document
+from .document import Document
 from .look import GRID
 from .names import group_name
+from .results import Baseline
 
 HEIGHT = 64
 LEFT = 272

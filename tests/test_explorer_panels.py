@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from explorer import header, look
-from explorer.document import Baseline, Document
+from explorer.document import Document
 from explorer.panels.demand import Demand, DemandProfile
 from explorer.panels.distribution import Curve
 from explorer.panels.groups import GroupsTable, group_rows
@@ -26,6 +26,7 @@ from explorer.panels.history import History
 from explorer.panels.latency import Latency
 from explorer.panels.parts import shown_parts
 from explorer.panels.registers import RegisterGauges, gauge_rows
+from explorer.results import Baseline
 from explorer.tiles import TileEditor
 
 from . import made_results

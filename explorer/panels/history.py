@@ -16,7 +16,8 @@ from model.plan.plan import Plan
 from model.serving.result import ServingResult
 
 from .. import look
-from ..document import Document, PlanEdit
+from ..document import Document
+from ..plan_edit import PlanEdit
 from .panel import Panel
 
 Index = QModelIndex | QPersistentModelIndex

@@ -1,0 +1,51 @@
+"""The undo command: because plans are immutable values, one class serves every edit.
+
+Knows two plans and how to make one the committed plan. Must not know what the edit was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtGui import QUndoCommand
+
+from model.plan.plan import Plan
+
+
+class PlanEdit(QUndoCommand):
+    """The one undo command: a plan before, a plan after, what was done.
+
+    Consecutive edits with the same `merge` key (nudges of one cut, scrubs of one tile) become one entry; an
+    entry that ends where it began removes itself.
+    """
+
+    def __init__(
+        self, install: Callable[[Plan], None], before: Plan, after: Plan, text: str, merge: str
+    ) -> None:
+        super().__init__(text)
+        self._install = install
+        self.before = before
+        self.after = after
+        self.merge = merge
+
+    def id(self) -> int:
+        """One kind of command; -1 tells Qt that this one never merges."""
+        return 1 if self.merge else -1
+
+    def mergeWith(self, other: QUndoCommand) -> bool:
+        """Take a later edit with the same key into this entry."""
+        if not isinstance(other, PlanEdit) or other.merge != self.merge:
+            return False
+        self.after = other.after
+        self.setText(other.text())
+        if self.after == self.before:
+            self.setObsolete(True)
+        return True
+
+    def undo(self) -> None:
+        """Back to the plan before."""
+        self._install(self.before)
+
+    def redo(self) -> None:
+        """To the plan after; Qt also calls it when the entry is pushed."""
+        self._install(self.after)
