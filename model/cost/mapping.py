@@ -7,6 +7,7 @@ what is chosen here. User-set parts are respected exactly.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -26,6 +27,7 @@ from .unify import GroupSpace, SpaceAccess, SpaceOperator
 from .units import Machine, compute_type, element_type
 
 BUFFER_NAME, REGISTERS_NAME = "buffer", "registers"
+_STATISTICS = 2  # running values per row: maximum and sum, mean and variance
 _EVALUATIONS = 1200  # of the search, per group
 _PERMUTED = 4  # dims whose loop order is searched; further ones keep their order, innermost
 
@@ -320,7 +322,7 @@ def _limits(problem: Problem, stages: int) -> NDArray[np.float64]:
     registers = machine.accelerator.registers
     out[s.L_CAPACITY] = machine.capacity_bytes
     out[s.L_CORES] = machine.cores
-    out[s.L_REGISTERS] = t.MACHINE_FIGURES if registers is None else 0.0
+    out[s.L_SIMT] = machine.simt
     if registers is None:
         out[s.L_REGISTERS] = 1e30
     elif registers.model == "accumulator":
@@ -418,9 +420,18 @@ def _found(problem: Problem, knobs: _Knobs, homes: frozenset[int]) -> Mapping:
     arrays = problem.arrays
     dims = len(space.extents)
     units = _units(problem)
+    held = np.array(space.extents, np.int64)
+    for role in problem.roles:
+        if role is not None:
+            for d, size in _held(problem, role, space.extents)[0].items():
+                held[d] = min(held[d], size)
     ops, acc, ten = arrays.ops.copy(), arrays.acc.copy(), arrays.ten.copy()
     for local in homes:
         ten[local, k.TEN_HOME] = REGISTERS
+    for producer, consumer, mask in space.online:
+        ops[consumer, k.OP_RESCALE] |= mask
+        if problem.machine.accelerator.online_statistics:
+            ops[producer, k.OP_STATISTICS] = _STATISTICS
     kept = np.full(max(1, acc.shape[0]), -1, np.int64)
     for a in range(acc.shape[0]):
         kept[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1)
@@ -445,7 +456,7 @@ def _found(problem: Problem, knobs: _Knobs, homes: frozenset[int]) -> Mapping:
         path, lengths, loops = _room(problem, knobs)
         best = s.search(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, orders, kept, np.array(units, np.int64),
-            problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder,
+            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder,
             np.array(rungs, np.int64), _EVALUATIONS, path, lengths, loops, tile, score,
         )  # fmt: skip
         if score[s.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
@@ -453,7 +464,7 @@ def _found(problem: Problem, knobs: _Knobs, homes: frozenset[int]) -> Mapping:
     path, lengths, loops = _room(problem, knobs)
     s.assess(
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], kept,
-        np.array(units, np.int64), problem.mat, problem.rate, problem.vector, figures, independent, limits,
+        np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), tile, score,
         0.0,
@@ -626,7 +637,7 @@ def _private(problem: Problem, knobs: _Knobs, o: int, tile: list[int]) -> _Priva
     return _Private(sizes, order, inner, streaming, loops, len(order))
 
 
-def _held(problem: Problem, role: Roles, tile: list[int]) -> tuple[dict[int, int], list[int], list[int]]:
+def _held(problem: Problem, role: Roles, tile: Sequence[int]) -> tuple[dict[int, int], list[int], list[int]]:
     """Register tile by dim, the dims that stream through it, and the order of the register loops."""
     unit = problem.machine.accelerator.matrix_unit
     sums = [d for d in role.outer if any(d in op.reductions for op in problem.base.operators)]
@@ -701,7 +712,7 @@ def _online(
         if not shared:
             continue
         if problem.machine.accelerator.online_statistics:
-            out[producer] = replace(out[producer], statistics=2)
+            out[producer] = replace(out[producer], statistics=_STATISTICS)
         out[consumer] = replace(out[consumer], rescale=tuple(sorted({*out[consumer].rescale, *shared})))
     return out
 

@@ -22,12 +22,14 @@ from .sweep import (
     ACC_TOUCH,
     ACC_WRITE,
     HOME_OUTER,
+    HOME_REGISTERS,
     LOOP_DIM,
     LOOP_FIRST,
     LOOP_LAST,
     LOOP_STEP,
     LOOP_TRIPS,
     OP_END,
+    OP_FIRST,
     OP_OWN,
     OP_TREE,
     OP_WRITES,
@@ -38,6 +40,8 @@ from .sweep import (
     TEN_HOME,
     TEN_PARTIAL,
     TEN_PRODUCER,
+    WORK_ROWS,
+    WRITES,
     W_BYTES0,
     W_DEPTH0,
     W_DEPTH1,
@@ -45,26 +49,27 @@ from .sweep import (
     W_EFFECTIVE1,
     W_LEADER,
     W_SKIP,
-    WORK_ROWS,
-    WRITES,
     effective,
     tile_elements,
 )
 from .timing import (
-    M_CLOCK,
-    M_DEVICE,
-    M_INFLIGHT,
-    M_LANES,
-    M_LATENCY,
-    M_ONCHIP,
-    M_PORT,
     MAT_K,
     MAT_M,
     MAT_N,
     MAT_PRODUCTS,
     MAT_USED,
+    M_CLOCK,
+    M_DEVICE,
+    M_LANES,
+    M_LATENCY,
+    M_ONCHIP,
+    M_PORT,
+    M_RESCALE,
     matrix_cycles,
+    pipeline,
+    sums,
     volume,
+    walk,
 )
 from .traffic import (
     count_access,
@@ -75,7 +80,7 @@ from .traffic import (
 S_MISFIT, S_REFETCH, S_COST, S_TRAFFIC, S_FOOTPRINT, S_STAGES, S_SECONDS = 0, 1, 2, 3, 4, 5, 6
 SCORES = 7
 # Limits of the search, ``limits`` float64[LIMITS].
-L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_ONLINE = 0, 1, 2, 3, 4, 5
+L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_SIMT = 0, 1, 2, 3, 4, 5
 LIMITS = 6
 
 
@@ -276,13 +281,49 @@ def hoist(
     return peak
 
 
+@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64)")
+def registers_bytes(ops, acc, ten, o, points, held, length, matrix):
+    """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
+
+    An operand of the matrix unit is read once per register tile of the dims that it does not touch; the rest once.
+    """
+    total = 0.0
+    for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
+        t = acc[a, ACC_TENSOR]
+        if ten[t, TEN_HOME] == HOME_REGISTERS:
+            continue
+        moved = float(acc[a, ACC_ELEMENTS])
+        if matrix and acc[a, ACC_WRITE] == 0:
+            moved = points
+            for d in range(length.size):
+                if (ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]) >> d & 1:
+                    moved /= min(length[d], held[d])
+        total += moved * ten[t, TEN_BITS] / 8.0
+    return total
+
+
+@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])")
+def fetches(ops, acc, ten, o, path, loops, work):
+    """Steps of operator `o` that load something from outside."""
+    depth = -1
+    for a in range(ops[o, OP_FIRST], ops[o, OP_WRITES]):
+        if ten[acc[a, ACC_TENSOR], TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
+            depth = max(depth, work[W_EFFECTIVE0, a])
+    if depth < 0:
+        return 0.0
+    steps = 1.0
+    for j in range(depth):
+        steps *= loops[path[o, j], LOOP_TRIPS]
+    return steps
+
+
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
-    " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
+    " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def judge(
-    ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent, limits,
+    ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, held, mat, rate, vector, mach, independent, limits,
     counts, points, rows, work, length, score,
 ):  # fmt: skip
     """Score one tree with its tiles: does it fit, at how many stages, how long, how much traffic.
@@ -290,7 +331,7 @@ def judge(
     The seconds are an estimate of the pipeline: first load, then the larger of compute and the rest of the
     traffic, then last store. The walk over the steps is done once, for the mapping that wins.
     """
-    prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
+    rescale = prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
     capacity = int(limits[L_CAPACITY])
     stages = (
         1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
@@ -322,8 +363,8 @@ def judge(
                 first += work[W_BYTES0, a]
             if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
                 final += work[W_BYTES0, a]
-    matrix, lead, tail, spilled, excess = 0.0, 0.0, 0.0, 0.0, 0.0
-    most, used = 1.0, 1.0
+    matrix, lead, tail, spilled, excess, inner = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    most, used = 0.0, 1.0
     seen = False
     for o in range(ops.shape[0]):
         steps, real, tiles = 1.0, 1.0, 1.0
@@ -339,7 +380,7 @@ def judge(
                 tiles *= loops[l, LOOP_TRIPS]
         share = tiles / np.ceil(tiles / limits[L_CORES])
         used = max(used, share)
-        most = max(most, steps / share)
+        most += fetches(ops, acc, ten, o, path, loops, work) / share
         if mat[o, MAT_USED]:
             seen = True
             cycles = matrix_cycles(
@@ -354,6 +395,8 @@ def judge(
                     over = max(0.0, size - limits[L_REGISTERS])
                     spilled += over * 2.0 * steps / share
                     excess = max(excess, over)
+        if mach[M_ONCHIP] < 1e29:
+            inner += registers_bytes(ops, acc, ten, o, float(points[o]), held, length, mat[o, MAT_USED]) / share
         busy = vector[o] * points[o] / mach[M_LANES] / share
         if seen:
             tail += busy
@@ -362,22 +405,23 @@ def judge(
         for j in range(lengths[o]):
             d = loops[path[o, j], LOOP_DIM]
             length[d] = extents[d]
+    tail += rescale * mach[M_RESCALE] / mach[M_LANES] / used
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     moving = bits / 8.0 / width
     onchip = spilled / mach[M_ONCHIP]
     if excess > capacity - peak:
         moving += spilled / width
         onchip = 0.0
-    if mach[M_INFLIGHT] <= 0.0:  # a step's load takes at least its share of the latency
-        loading = inward / 8.0 / width
-        moving += max(0.0, most * mach[M_LATENCY] / stages - loading)
+    # A step's load takes at least its share of the latency: a tile in flight per stage, on simt per copy ahead.
+    ahead = max(1.0, stages - limits[L_SIMT])
+    moving += max(0.0, most * mach[M_LATENCY] / ahead - inward / 8.0 / width)
     first = min(first / mach[M_PORT], moving)
     final = min(final / mach[M_PORT], moving - first)
     if stages >= 2:
-        busy = (lead + max(matrix, tail)) / mach[M_CLOCK] + onchip
+        busy = max((lead + max(matrix, tail)) / mach[M_CLOCK] + onchip, inner / mach[M_ONCHIP])
         seconds = first + final + max(busy, moving - first - final)
     else:
-        seconds = (lead + matrix + tail) / mach[M_CLOCK] + onchip + moving
+        seconds = max((lead + matrix + tail) / mach[M_CLOCK] + onchip, inner / mach[M_ONCHIP]) + moving
     score[S_TRAFFIC] = bits
     score[S_FOOTPRINT] = peak
     score[S_SECONDS] = seconds
@@ -398,12 +442,12 @@ def better(one, other):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
-    " int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1],"
+    " float64[::1], int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1],"
     " float64[::1], float64)"
 )
 def assess(
-    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector, mach,
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate, vector, mach,
     independent, limits, counts, points, rows, work, length, tile, score, floor,
 ):  # fmt: skip
     """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
@@ -413,7 +457,7 @@ def assess(
     branch(ops, barred, extents, tile, order, path, lengths, loops)
     set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths)
     judge(
-        ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, mat, rate, vector, mach, independent,
+        ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, held, mat, rate, vector, mach, independent,
         limits, counts, points, rows, work, length, score,
     )  # fmt: skip
     score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
@@ -422,11 +466,11 @@ def assess(
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
+    " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
     " int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def search(
-    ops, acc, axes, ten, extents, barred, orders, kept, unit, mat, rate, vector, mach, independent, limits,
+    ops, acc, axes, ten, extents, barred, orders, kept, unit, held, mat, rate, vector, mach, independent, limits,
     ladder, rungs, budget, path, lengths, loops, tile, score,
 ):  # fmt: skip
     """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
@@ -437,6 +481,7 @@ def search(
     Parameters
     ----------
     orders : int64[orders, dims], padded with -1; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
+    unit, held : int64[dims] aligned size, and what the registers hold along each dim.
     ladder, rungs : int64[dims, sizes] tile sizes that are tried, ascending, and how many.
     budget : evaluations in all.
     """
@@ -459,7 +504,7 @@ def search(
         whole = whole and tile[d] >= extents[d]
     floor = 0.0
     spent = assess(
-        ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], kept, unit, mat, rate, vector, mach,
+        ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], kept, unit, held, mat, rate, vector, mach,
         independent, limits, counts, points, rows, work, length, tile, score, floor,
     )  # fmt: skip
     best = 0
@@ -496,7 +541,7 @@ def search(
                     at[d] = min(level, rungs[d] - 1) if looped[number, d] else rungs[d] - 1
                     size[d] = ladder[d, at[d]]
                 spent += assess(
-                    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate,
+                    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate,
                     vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
                 )  # fmt: skip
                 if level == 0 or better(here, now):
@@ -510,7 +555,7 @@ def search(
             size[d] = ladder[d, at[d]]
         if not first_lap:
             spent += assess(
-                ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat, rate, vector,
+                ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate, vector,
                 mach, independent, limits, counts, points, rows, work, length, size, now, floor,
             )  # fmt: skip
         until = spent + (share if first_lap else budget // (2 * few))
@@ -536,7 +581,7 @@ def search(
                         if other >= 0:
                             size[other] = ladder[other, at[other] - 1]
                         spent += assess(
-                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, mat,
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat,
                             rate, vector, mach, independent, limits, counts, points, rows, work, length, size, here,
                             floor,
                         )  # fmt: skip

@@ -316,6 +316,8 @@ class _Solver:
             )
         )  # fmt: skip
         self.cores = np.ones(len(self.space.extents), np.int64)
+        for operator in self.space.operators:
+            self.cores[list(operator.reductions)] = 0
         for d, share in mapping.parallel:
             self.cores[d] = share
         self.figures = self.machine.figures.copy()

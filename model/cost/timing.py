@@ -138,7 +138,7 @@ def leads(o, loop, rows, loops, cores):
     """Whether `loop` is one of the outermost loops that are split over cores."""
     for j in range(rows.shape[1]):
         l = rows[o, j]
-        if cores[loops[l, LOOP_DIM]] <= 1:
+        if cores[loops[l, LOOP_DIM]] == 0:
             return False
         if l == loop:
             return True
@@ -151,7 +151,7 @@ def visits_share(o, rows, work, loops, cores):
     share = 1.0
     for j in range(work[W_TREE, o]):
         d = loops[rows[o, j], LOOP_DIM]
-        if cores[d] <= 1:
+        if cores[d] == 0:
             break
         share *= cores[d]
     return share
@@ -202,7 +202,7 @@ def representatives(ops, loops, path, lengths, cores, room, shown, weight):
             for j in range(ops[o, OP_TREE]):
                 l = path[o, j]
                 trips = loops[l, LOOP_TRIPS]
-                leading = leading and cores[loops[l, LOOP_DIM]] > 1
+                leading = leading and cores[loops[l, LOOP_DIM]] > 0
                 if leading:
                     trips = -(-trips // cores[loops[l, LOOP_DIM]])
                 if shown[l, 0] == 0:
@@ -358,7 +358,7 @@ def walk(
     mat, rate : per operator what runs on the matrix unit, and its MACs a cycle.
     vector : cycles of one lane per executed point.
     onchip : bytes between buffer and registers per executed point.
-    cores : per dim over how many cores its outermost loops are split.
+    cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
     spill : operator, DRAM bytes, buffer bytes of each of its steps.
     steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
     """
