@@ -17,3 +17,11 @@ def shared() -> Path:
     if not (path / "oracles").is_dir():
         pytest.skip("the reference folder `shared` is not beside this checkout")
     return path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels() -> None:
+    """Compile every kernel before the first test: a test that waits for a worker must not wait for a compiler."""
+    from model import compiled
+
+    compiled.load_all()
