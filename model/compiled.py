@@ -40,8 +40,10 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.sweep",
     "model.cost.footprint",
     "model.cost.traffic",
-    "model.cost.registers",
+    "model.cost.cycles",
+    "model.cost.steps",
     "model.cost.timing",
+    "model.cost.judging",
     "model.cost.search_kernels",
     "model.serving.replay",
 )

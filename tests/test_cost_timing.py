@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from model.cost import cycles
+from model.cost import steps as walking
 from model.cost import timing as t
 from model.cost.profile import service_phases
 from model.cost.result import PHASE_KINDS, CostRequest, GroupResult
@@ -112,17 +114,17 @@ def test_products_of_a_batch_run_one_after_the_other() -> None:
 
 def steps_of(loads: list[float], computes: list[float], stores: list[float]) -> np.ndarray:
     """Steps on a machine that moves a byte a second and computes for so many seconds."""
-    steps = np.zeros((len(loads), t.STEP_COLUMNS))
-    steps[:, t.T_PORT] = steps[:, t.T_DEVICE] = loads
-    steps[:, t.T_OUT_PORT] = steps[:, t.T_OUT_DEVICE] = stores
-    steps[:, t.T_MATRIX] = computes
-    steps[:, t.T_WEIGHT] = 1.0
+    steps = np.zeros((len(loads), walking.STEP_COLUMNS))
+    steps[:, walking.T_PORT] = steps[:, walking.T_DEVICE] = loads
+    steps[:, walking.T_OUT_PORT] = steps[:, walking.T_OUT_DEVICE] = stores
+    steps[:, walking.T_MATRIX] = computes
+    steps[:, walking.T_WEIGHT] = 1.0
     return steps
 
 
-UNIT = np.ones(t.MACHINE_FIGURES)
-UNIT[t.M_LATENCY] = UNIT[t.M_INFLIGHT] = 0.0
-UNIT[t.M_ONCHIP] = 1e30
+UNIT = np.ones(cycles.MACHINE_FIGURES)
+UNIT[cycles.M_LATENCY] = UNIT[cycles.M_INFLIGHT] = 0.0
+UNIT[cycles.M_ONCHIP] = 1e30
 
 times = st.lists(st.integers(0, 20), min_size=1, max_size=6)
 
@@ -154,7 +156,7 @@ def test_the_pipeline_is_the_best_schedule_of_one_port_and_two_buffers(parts: tu
 
 def test_a_vector_tail_runs_beside_the_next_matrix_step() -> None:
     steps = steps_of([0.0] * 3, [10.0, 10.0, 10.0], [0.0] * 3)
-    steps[:, t.T_TAIL] = [4.0, 12.0, 4.0]
+    steps[:, walking.T_TAIL] = [4.0, 12.0, 4.0]
     none, relief = np.zeros((0, t.TERM_COLUMNS)), np.ones(t.RESOURCES)
     # 10, then max(10, 4), then max(10, 12), then the last tail alone.
     assert t.pipeline(steps, 3, 2, UNIT, relief, none) == 10 + 10 + 12 + 4
@@ -163,13 +165,13 @@ def test_a_vector_tail_runs_beside_the_next_matrix_step() -> None:
 
 def test_littles_law_bounds_a_small_load() -> None:
     mach = UNIT.copy()
-    mach[t.M_LATENCY] = 50.0
+    mach[cycles.M_LATENCY] = 50.0
     steps, relief = steps_of([8.0], [0.0], [0.0]), np.ones(t.RESOURCES)
     none = np.zeros((0, t.TERM_COLUMNS))
     # One tile in flight per stage: 8 B need 50 s with one, 25 s with two.
     assert t.pipeline(steps, 1, 1, mach, relief, none) == 50.0
     assert t.pipeline(steps, 1, 2, mach, relief, none) == 25.0
-    mach[t.M_INFLIGHT] = 4.0  # simt: the resident threads ask for 4 B at once
+    mach[cycles.M_INFLIGHT] = 4.0  # simt: the resident threads ask for 4 B at once
     assert t.pipeline(steps, 1, 1, mach, relief, none) == 100.0
 
 
@@ -196,7 +198,7 @@ def test_middles_shown_once_count_as_often_as_they_run(m: int, n: int, k: int, s
                 computes.append(ceil(rows / 4) * ceil(columns / 4) * (inner + 6) * 1e-9)
                 stores.append(float(rows * columns) if i == len(sums) - 1 else 0.0)
     mach = UNIT.copy()
-    mach[t.M_PORT] = mach[t.M_DEVICE] = 40e9
+    mach[cycles.M_PORT] = mach[cycles.M_DEVICE] = 40e9
     steps = steps_of(loads, computes, stores)
     none = np.zeros((0, t.TERM_COLUMNS))
     expected = t.pipeline(steps, len(loads), stages, mach, np.ones(t.RESOURCES), none)

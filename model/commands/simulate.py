@@ -84,9 +84,7 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
         f"{slot} ({machine.slot_cores} {'core' if machine.slot_cores == 1 else 'cores'})"
     )
     lines = [head, "", _totals(result), "", _groups(result, everything)]
-    for group in result.groups:
-        if group.infeasible is not None:
-            lines.append("\n" + _misfit(result, group))
+    lines.extend("\n" + _misfit(result, group) for group in result.groups if group.infeasible is not None)
     if result.warnings:
         lines.append("")
         lines.extend(_warning(*warning) for warning in result.warnings)
@@ -109,7 +107,7 @@ def _totals(result: CostResult) -> str:
         _row("spill", now.spill_bytes, before.spill_bytes, "B"),
         _row("MACs", now.macs, before.macs, "MAC"),
         _row("energy", now.energy_j, before.energy_j, "J"),
-        ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", f"{before.intermediate_onchip_share:.1%}", ""],
+        ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", "0.0%", ""],
         ["compulsory traffic", quantity(now.compulsory_dram_bytes, "B"), "", ""],
         ["bottleneck", now.bottleneck, before.bottleneck, ""],
         ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],

@@ -52,7 +52,7 @@ from .sweep import (
 
 @kernel("int64(int64, int64, int64[:,::1], int64[::1], int64[:,::1])")
 def child_of(operator, node, path, lengths, loops):
-    """The loop just below loop `node` (-1: the root) on the operator's path, seeing through one-trip loops; -1: none."""
+    """The loop just below loop `node` (-1: the root) on a path, seeing through one-trip loops; -1: none."""
     position = 0
     if node >= 0:
         while path[operator, position] != node:
@@ -79,7 +79,7 @@ def add_live(size, node, first, last, path, lengths, loops, work):
 def unfinished(ops, acc, a, row, depth, loops):
     """Whether a sum loop (own dim, not touched by the output, several trips) stands among ``row[:depth]``."""
     mask = ops[acc[a, ACC_OPERATOR], OP_OWN] & ~acc[a, ACC_TOUCH]
-    for j in range(depth):
+    for j in range(depth):  # noqa: SIM110 (Numba has no any() over a generator)
         if mask >> loops[row[j], LOOP_DIM] & 1 and loops[row[j], LOOP_TRIPS] > 1:
             return True
     return False

@@ -19,14 +19,8 @@ from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup, Plan
 from .operands import Operands
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
-from .solve import (
-    RESOURCE_NAMES,
-    RESOURCE_SETS,
-    Solution,
-    balanced,
-    solve,
-    tensors_of,
-)
+from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced, tensors_of
+from .solve import solve
 from .timing import launch_times, makespan
 from .tree import plain_name
 from .units import Machine

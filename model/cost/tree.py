@@ -1,4 +1,4 @@
-"""Loop trees: the canonical one of a loop order, their text, and why a tree is not legal (docs/loop-tree.md, section 1).
+"""Loop trees: the canonical one of a loop order, their text, and why one is not legal (docs/loop-tree.md, section 1).
 
 Knows group spaces; knows no tile sizes and no machine. ``m { n { MatMul_1(k), MatMul_2(p) }, Relu }``: braces are
 loops, leaves are operators in file order, parentheses are an operator's private loops, outermost first.

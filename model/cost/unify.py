@@ -7,6 +7,7 @@ group shares; `mapping.py` adds loops and depths and makes a `Nest` of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 
 from ..graph.graph import Access, Axis, Operator, OperatorGraph, OpKind
@@ -462,7 +463,7 @@ class _Unifier:
             mask = 0 if source in running else sum(1 << d for d in producer.reductions)
             steps = [source, *views, to]
             own = sum(1 << d for d in producer.dims)
-            for a, b in zip(steps, steps[1:], strict=False):
+            for a, b in pairwise(steps):
                 kept = whole.get((a, b), 0)
                 # An axis that a view keeps whole hides which of the producer's dims it came from.
                 mask |= kept if a == source else (own if kept else 0)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ..graph.dtypes import BITS, PRECISIONS, SHORT, is_float
 from ..graph.graph import Operator, OperatorGraph, OpKind
 from ..hardware.accelerator import Accelerator
-from . import timing as t
+from . import cycles as c
 
 _FLOWS = {
-    "output-stationary": t.OUTPUT_STATIONARY,
-    "weight-stationary": t.WEIGHT_STATIONARY,
-    "input-stationary": t.INPUT_STATIONARY,
+    "output-stationary": c.OUTPUT_STATIONARY,
+    "weight-stationary": c.WEIGHT_STATIONARY,
+    "input-stationary": c.INPUT_STATIONARY,
 }
 UNLIMITED = 1e30
 
@@ -61,29 +61,29 @@ class Machine:
     @cached_property
     def figures(self) -> NDArray[np.float64]:
         """The ``mach`` vector of `timing.py`; bytes in flight are set per group on simt machines."""
-        out = np.zeros(t.MACHINE_FIGURES)
+        out = np.zeros(c.MACHINE_FIGURES)
         machine = self.accelerator
         unit = machine.matrix_unit
         if unit is not None and unit.kind == "systolic":
-            out[t.M_UNIT] = t.SYSTOLIC
-            out[t.M_ROWS], out[t.M_COLUMNS] = unit.rows, unit.columns
-            out[t.M_FLOW] = _FLOWS[unit.dataflow]
-            out[t.M_OVERLAP] = unit.overlap_folds
+            out[c.M_UNIT] = c.SYSTOLIC
+            out[c.M_ROWS], out[c.M_COLUMNS] = unit.rows, unit.columns
+            out[c.M_FLOW] = _FLOWS[unit.dataflow]
+            out[c.M_OVERLAP] = unit.overlap_folds
         elif unit is not None:
-            out[t.M_UNIT] = t.TENSOR_CORE
-            out[t.M_MMA_M], out[t.M_MMA_N], out[t.M_MMA_K] = unit.mma
-        out[t.M_CLOCK] = machine.clock_hz
-        out[t.M_LANES] = 1 if machine.vector_unit is None else machine.vector_unit.lanes
+            out[c.M_UNIT] = c.TENSOR_CORE
+            out[c.M_MMA_M], out[c.M_MMA_N], out[c.M_MMA_K] = unit.mma
+        out[c.M_CLOCK] = machine.clock_hz
+        out[c.M_LANES] = 1 if machine.vector_unit is None else machine.vector_unit.lanes
         port = machine.dram.bandwidth_per_core_bytes_per_s or machine.dram.bandwidth_bytes_per_s
-        out[t.M_PORT] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s, port or UNLIMITED)
-        out[t.M_DEVICE] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s)
-        out[t.M_LATENCY] = machine.dram.latency_s
+        out[c.M_PORT] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s, port or UNLIMITED)
+        out[c.M_DEVICE] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s)
+        out[c.M_LATENCY] = machine.dram.latency_s
         buffer = machine.buffer
         inner = buffer.bandwidth_per_core_bytes_per_s
         if inner is None and buffer.bandwidth_bytes_per_s is not None:
             inner = buffer.bandwidth_bytes_per_s / (1 if buffer.scope == "core" else self.cores)
-        out[t.M_ONCHIP] = inner or UNLIMITED
-        out[t.M_RESCALE] = self.vector_cycles("mul")
+        out[c.M_ONCHIP] = inner or UNLIMITED
+        out[c.M_RESCALE] = self.vector_cycles("mul")
         return out
 
     @cached_property

@@ -1,0 +1,74 @@
+"""The user's settings of one group, in group dims and local tensors.
+
+Knows a posed problem and a plan's values. What a name does not fit becomes a note, never an error: an edit elsewhere
+may have renamed a dim.
+"""
+
+from __future__ import annotations
+
+from ..plan.plan import FusionGroup
+from .problem import BUFFER_NAME, REGISTERS_NAME, Problem
+from .tree import Tree, check, from_text
+
+
+class Knobs:
+    """The user's settings of one group in group dims and local tensors; unknown names become notes."""
+
+    def __init__(self, problem: Problem, group: FusionGroup) -> None:
+        self.problem = problem
+        self.notes: list[str] = []
+        self.number = {name: d for d, name in enumerate(problem.space.names)}
+        machine = problem.machine.accelerator
+        known = {machine.buffer.name, BUFFER_NAME}
+        outer = [level for level in group.levels if level.memory in known]
+        inner = [level for level in group.levels if level.memory == REGISTERS_NAME]
+        for level in group.levels:
+            if level.memory not in known | {REGISTERS_NAME}:
+                self.notes.append(
+                    f"{level.memory} is no explicit level of {machine.name}: its tile is not used"
+                )
+        self.tile = self.sizes([pair for level in outer for pair in level.tile])
+        self.order = self.dims([name for level in outer for name in level.loop_order])
+        self.retain = self.depths([pair for level in outer for pair in level.retain])
+        self.register_tile = self.sizes([pair for level in inner for pair in level.tile])
+        self.register_order = self.dims([name for level in inner for name in level.loop_order])
+        self.register_retain = self.depths([pair for level in inner for pair in level.retain])
+        self.elements = self.dims(list(group.elements))
+        self.parallel = self.sizes(list(group.parallel), clamp=False)
+        self.stages = group.stages
+        for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):
+            if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
+                self.notes.append(f"{name} is kept in the plan and not simulated yet")
+        self.tree: Tree | None = None
+        if group.tree:
+            names = {name: i for i, name in enumerate(problem.names)}
+            self.tree = from_text(group.tree, problem.space, names)
+            check(problem.space, self.tree, problem.names)
+
+    def _dim(self, name: str) -> int | None:
+        if name not in self.number:
+            self.notes.append(
+                f"no dim {name!r} in this group; its dims are {', '.join(self.problem.space.names)}"
+            )
+        return self.number.get(name)
+
+    def sizes(self, pairs: list[tuple[str, int]], clamp: bool = True) -> dict[int, int]:
+        out: dict[int, int] = {}
+        for name, size in pairs:
+            d = self._dim(name)
+            if d is not None:
+                out[d] = max(1, min(size, self.problem.space.extents[d]) if clamp else size)
+        return out
+
+    def dims(self, names: list[str]) -> tuple[int, ...]:
+        found = [d for d in (self._dim(name) for name in names) if d is not None]
+        return tuple(dict.fromkeys(found))
+
+    def depths(self, pairs: list[tuple[str, int]]) -> dict[int, int]:
+        out: dict[int, int] = {}
+        for name, depth in pairs:
+            if name in self.problem.tensor_names:
+                out[self.problem.tensor_names.index(name)] = max(0, depth)
+            else:
+                self.notes.append(f"no tensor {name!r} in this group: its retention is not used")
+        return out

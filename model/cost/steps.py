@@ -1,0 +1,428 @@
+"""Kernels: the steps of one core's walk through a nest (docs/loop-tree.md, sections 4 and 5).
+
+Knows arrays only: the nest's (columns in `sweep.py`), the machine's figures (`cycles.py`) and per operator what feeds
+its units. Bytes, cycles and seconds are float64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiled import kernel
+from .cycles import (
+    M_CLOCK,
+    M_LANES,
+    M_RESCALE,
+    MAT_K,
+    MAT_M,
+    MAT_N,
+    MAT_PRODUCTS,
+    MAT_USED,
+    matrix_cycles,
+    volume,
+)
+from .sweep import (
+    ACC_AXES,
+    ACC_AXES_END,
+    ACC_FIXED,
+    ACC_TENSOR,
+    ACC_TOUCH,
+    ACC_WRITE,
+    AXIS_A,
+    AXIS_B,
+    AXIS_C,
+    AXIS_D0,
+    AXIS_D1,
+    AXIS_KIND,
+    AXIS_N,
+    HOME_OUTER,
+    INDIRECT,
+    LOOP_DIM,
+    LOOP_STEP,
+    LOOP_TRIPS,
+    OP_END,
+    OP_FIRST,
+    OP_OWN,
+    OP_RESCALE,
+    OP_TREE,
+    OP_WRITES,
+    PARTIAL_WRITES,
+    READS,
+    SIMPLE,
+    TEN_BITS,
+    TEN_EXPORTED,
+    TEN_HOME,
+    TEN_PARTIAL,
+    W_EFFECTIVE0,
+    W_LEADER,
+    W_SKIP,
+    W_TREE,
+    WRITES,
+    window_elements,
+)
+
+# Columns of ``steps`` float64[steps, STEP_COLUMNS]. Bytes: of one core's port, and of the device for the whole wave.
+T_PORT, T_DEVICE, T_REFETCH, T_OUT_PORT, T_OUT_DEVICE, T_OUT_REFETCH, T_SPILL = 0, 1, 2, 3, 4, 5, 6
+T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP = (
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    15,
+)
+STEP_COLUMNS = 16
+
+
+@kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])")
+def span_of(dim, row, depth, loops, index, extents):
+    """Start and length of the tile along `dim` at the loops' current iterations."""
+    for j in range(depth):
+        loop = row[j]
+        if loops[loop, LOOP_DIM] == dim:
+            start = index[loop] * loops[loop, LOOP_STEP]
+            return start, min(loops[loop, LOOP_STEP], extents[dim] - start)
+    return 0, extents[dim]
+
+
+@kernel("boolean(int64, int64, int64[:,::1], int64[:,::1], int64[::1])")
+def leads(o, loop, rows, loops, cores):
+    """Whether `loop` is one of the outermost loops that are split over cores."""
+    for j in range(rows.shape[1]):
+        loop = rows[o, j]
+        if cores[loops[loop, LOOP_DIM]] == 0:
+            return False
+        if loop == loop:
+            return True
+    return False
+
+
+@kernel("float64(int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
+def visits_share(o, rows, work, loops, cores):
+    """Cores that walk operator `o` at one time."""
+    share = 1.0
+    for j in range(work[W_TREE, o]):
+        d = loops[rows[o, j], LOOP_DIM]
+        if cores[d] == 0:
+            break
+        share *= cores[d]
+    return share
+
+
+@kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])")
+def real_tile(acc, a, axes, row, depth, loops, index, extents):
+    """Elements of access `a`'s tile at `depth`, at the loops' current iterations (tree loops only)."""
+    total = 1
+    for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
+        kind = axes[x, AXIS_KIND]
+        if kind == INDIRECT:
+            size = 1
+            for d in range(extents.size):
+                if axes[x, AXIS_A] >> d & 1:
+                    size *= span_of(d, row, depth, loops, index, extents)[1]
+            total *= min(size, axes[x, AXIS_N])
+            continue
+        start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
+        if kind == SIMPLE:
+            total *= min(size, axes[x, AXIS_A])
+        else:
+            start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
+            total *= window_elements(
+                start, start + size, start_r, start_r + size_r,
+                axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N],
+            )  # fmt: skip
+    return total
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])"
+)
+def representatives(ops, loops, path, lengths, cores, room, shown, weight):
+    """Which iterations of each tree loop are walked, and how often each counts.
+
+    A loop of n iterations is walked at 0, 1, 2, n-2 and n-1, the third standing for all in the middle: only the
+    first differs from its successor in what it loads, and only the last in its size. Where that is more than
+    `room` steps in all, at 0, 1 and n-1. ``shown[loop, 0]`` is how many; then the iterations.
+    """
+    for most in (5, 3):
+        for loop in range(loops.shape[0]):
+            shown[loop, 0] = 0
+        steps = 0
+        for o in range(ops.shape[0]):
+            here = 1
+            leading = True
+            for j in range(ops[o, OP_TREE]):
+                loop = path[o, j]
+                trips = loops[loop, LOOP_TRIPS]
+                leading = leading and cores[loops[loop, LOOP_DIM]] > 0
+                if leading:
+                    trips = -(-trips // cores[loops[loop, LOOP_DIM]])
+                if shown[loop, 0] == 0:
+                    count = min(trips, most)
+                    shown[loop, 0] = count
+                    for i in range(count):
+                        shown[loop, 1 + i] = i
+                        weight[loop, 1 + i] = 1
+                    if trips > most:
+                        shown[loop, most] = trips - 1
+                        if most == 5:
+                            shown[loop, 4] = trips - 2
+                            weight[loop, 3] = trips - 4
+                        else:
+                            weight[loop, 2] = trips - 2
+                    weight[loop, 0] = trips
+                here *= shown[loop, 0]
+            steps += here
+        if steps <= room:
+            break
+
+
+@kernel("int64(int64[:,::1], int64[:,::1], int64[::1], int64[:,::1])")
+def program(ops, path, lengths, code):
+    """The tree as a program: (0, loop) opens, (1, operator) visits, (2, loop) closes. Returns its length."""
+    size = 0
+    depth = 0
+    open_loops = np.empty(path.shape[1], np.int64)
+    for o in range(ops.shape[0] + 1):
+        common = 0
+        if o < ops.shape[0]:
+            while common < depth and common < ops[o, OP_TREE] and open_loops[common] == path[o, common]:
+                common += 1
+        while depth > common:
+            depth -= 1
+            code[size, 0] = 2
+            code[size, 1] = open_loops[depth]
+            size += 1
+        if o == ops.shape[0]:
+            break
+        while depth < ops[o, OP_TREE]:
+            open_loops[depth] = path[o, depth]
+            code[size, 0] = 0
+            code[size, 1] = path[o, depth]
+            size += 1
+            depth += 1
+        code[size, 0] = 1
+        code[size, 1] = o
+        size += 1
+    return size
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], int64[:,::1],"
+    " float64[::1])"
+)
+def load_and_store(
+    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown, step
+):
+    """Add to ``step`` what operator `o` loads and stores at the loops' current iterations.
+
+    Where a tile is cut in the private nest its part of a step is the mean over all steps.
+    """
+    tree = work[W_TREE, o]
+    for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
+        t = acc[a, ACC_TENSOR]
+        bits = float(ten[t, TEN_BITS]) / 8.0
+        partial = float(ten[t, TEN_PARTIAL]) / 8.0
+        if ten[t, TEN_HOME] != HOME_OUTER:
+            if acc[a, ACC_WRITE] and ten[t, TEN_EXPORTED]:
+                mean = counts[a, WRITES] * bits / visits[o]
+                step[T_OUT_PORT] += mean
+                step[T_OUT_DEVICE] += mean * visits_share(o, rows, work, loops, cores)
+            continue
+        if acc[a, ACC_WRITE] == 0 and work[W_LEADER, a] != a:
+            continue
+        depth = work[W_EFFECTIVE0, a]
+        copies = 1.0
+        first, final, sum_first, sum_last, again = True, True, True, True, False
+        for j in range(tree):
+            loop = rows[o, j]
+            d = loops[loop, LOOP_DIM]
+            if j >= depth:
+                first = first and index[loop] == 0
+                final = final and index[loop] == last[loop]
+                continue
+            if cores[d] > 1 and leads(o, loop, rows, loops, cores):
+                copies *= cores[d]
+            if not acc[a, ACC_TOUCH] >> d & 1:
+                again = again or index[loop] > 0
+                if ops[o, OP_OWN] >> d & 1:
+                    sum_first = sum_first and index[loop] == 0
+                    sum_last = sum_last and index[loop] == last[loop]
+        if acc[a, ACC_FIXED] >= 0:
+            elements = float(acc[a, ACC_FIXED])
+            for j in range(tree):
+                first = first and index[rows[o, j]] == 0
+                final = final and index[rows[o, j]] == last[rows[o, j]]
+        elif depth > tree:
+            first, final = True, True
+            if acc[a, ACC_WRITE] == 0:
+                elements = counts[a, READS] / visits[o]
+                copies = visits_share(o, rows, work, loops, cores)
+            else:
+                copies = visits_share(o, rows, work, loops, cores)
+                elements = counts[a, WRITES] / visits[o]
+                extra = counts[a, PARTIAL_WRITES] / visits[o] * partial
+                step[T_PORT] += extra
+                step[T_DEVICE] += extra * copies
+                step[T_REFETCH] += extra * copies
+                step[T_OUT_PORT] += extra
+                step[T_OUT_DEVICE] += extra * copies
+                step[T_OUT_REFETCH] += extra * copies
+        else:
+            elements = float(real_tile(acc, a, axes, rows[o], depth, loops, index, extents))
+        if acc[a, ACC_WRITE] == 0:
+            if first:
+                size = elements * bits
+                step[T_PORT] += size
+                step[T_DEVICE] += size * copies
+                if again:
+                    step[T_REFETCH] += size * copies
+                if depth == 0:
+                    step[T_COLD] = 1.0
+            continue
+        if depth <= tree and first and not sum_first:
+            step[T_PORT] += elements * partial
+            step[T_DEVICE] += elements * partial * copies
+            step[T_REFETCH] += elements * partial * copies
+        if final:
+            size = elements * (bits if sum_last or depth > tree else partial)
+            step[T_OUT_PORT] += size
+            step[T_OUT_DEVICE] += size * copies
+            if not (sum_last or depth > tree):
+                step[T_OUT_REFETCH] += size * copies
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
+    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1])"
+)
+def walk(
+    ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, mach, cores,
+    spill, steps,
+):  # fmt: skip
+    """The steps of the busiest core, in order; returns how many rows of ``steps`` are filled.
+
+    Parameters
+    ----------
+    rows, work, counts : as `traffic.measure` left them (`counts` of level 0).
+    mat, rate : per operator what runs on the matrix unit, and its MACs a cycle.
+    vector : cycles of one lane per executed point.
+    onchip : bytes between buffer and registers per executed point.
+    cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
+    spill : operator, DRAM bytes, buffer bytes of each of its steps.
+    steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
+    """
+    shown = np.zeros((loops.shape[0], 6), np.int64)
+    weight = np.zeros((loops.shape[0], 6), np.int64)
+    representatives(ops, loops, path, lengths, cores, steps.shape[0], shown, weight)
+    code = np.empty((2 * loops.shape[0] + ops.shape[0] + 1, 2), np.int64)
+    size = program(ops, path, lengths, code)
+    begin = np.zeros(loops.shape[0], np.int64)
+    at = np.zeros(loops.shape[0], np.int64)
+    index = np.zeros(loops.shape[0], np.int64)
+    last = np.zeros(loops.shape[0], np.int64)
+    visits = np.ones(ops.shape[0], np.float64)
+    for o in range(ops.shape[0]):
+        for j in range(work[W_TREE, o]):
+            visits[o] *= loops[rows[o, j], LOOP_TRIPS]
+    for loop in range(loops.shape[0]):
+        last[loop] = weight[loop, 0] - 1
+    length = extents.copy()
+    step = np.zeros(STEP_COLUMNS, np.float64)
+    count = 0
+    factor = 1.0
+    block, owner, blocks = 0, -1, 0
+    pc = 0
+    while pc < size:
+        what, arg = code[pc, 0], code[pc, 1]
+        pc += 1
+        if what == 1:
+            o = arg
+            skip = False
+            for j in range(ops[o, OP_TREE]):
+                loop = path[o, j]
+                if work[W_SKIP, o] >> j & 1 and index[loop] > 0:
+                    skip = True
+                d = loops[loop, LOOP_DIM]
+                low = index[loop] * loops[loop, LOOP_STEP]
+                length[d] = min(loops[loop, LOOP_STEP], extents[d] - low)
+            if not skip and count < steps.shape[0]:
+                step[:] = 0.0
+                load_and_store(
+                    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown,
+                    step,
+                )  # fmt: skip
+                points = float(volume(ops[o, OP_OWN], length))
+                busy = vector[o] * np.ceil(points / mach[M_LANES]) / mach[M_CLOCK]
+                if ops[o, OP_RESCALE]:
+                    online = False
+                    for j in range(work[W_TREE, o]):
+                        loop = rows[o, j]
+                        online = online or (
+                            ops[o, OP_RESCALE] >> loops[loop, LOOP_DIM] & 1 and index[loop] > 0
+                        )
+                    if online:
+                        a = ops[o, OP_WRITES]
+                        tile = float(
+                            real_tile(acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, index, extents)
+                        )
+                        busy += np.ceil(tile / mach[M_LANES]) * mach[M_RESCALE] / mach[M_CLOCK]
+                step[T_ONCHIP] = onchip[o] * points
+                step[T_WEIGHT] = factor
+                step[T_BLOCK] = block
+                if spill[0] == o:
+                    step[T_SPILL] = spill[1]
+                    step[T_SPILL_ONCHIP] = spill[2]
+                if mat[o, MAT_USED]:
+                    step[T_CYCLES] = matrix_cycles(
+                        mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
+                        volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
+                    )  # fmt: skip
+                    step[T_MATRIX] = step[T_CYCLES] / mach[M_CLOCK]
+                    step[T_TAIL] = busy
+                elif (
+                    count > 0
+                    and steps[count - 1, T_MATRIX] > 0.0
+                    and steps[count - 1, T_WEIGHT] == factor
+                    and steps[count - 1, T_BLOCK] == block
+                ):
+                    for column in range(T_TAIL):
+                        steps[count - 1, column] += step[column]
+                    steps[count - 1, T_TAIL] += busy
+                    steps[count - 1, T_ONCHIP] += step[T_ONCHIP]
+                    steps[count - 1, T_SPILL_ONCHIP] += step[T_SPILL_ONCHIP]
+                    steps[count - 1, T_COLD] = max(steps[count - 1, T_COLD], step[T_COLD])
+                    skip = True
+                else:
+                    step[T_VECTOR] = busy
+                if not skip:
+                    steps[count, :] = step
+                    count += 1
+            for j in range(ops[o, OP_TREE]):
+                d = loops[path[o, j], LOOP_DIM]
+                length[d] = extents[d]
+            continue
+        loop = arg
+        if what == 0:
+            begin[loop] = pc
+            at[loop] = 0
+        else:
+            factor /= weight[loop, 1 + at[loop]]
+            if owner == loop:
+                block, owner = 0, -1
+            at[loop] += 1
+            if at[loop] == shown[loop, 0]:
+                index[loop] = 0
+                continue
+            pc = begin[loop]
+        index[loop] = shown[loop, 1 + at[loop]]
+        factor *= weight[loop, 1 + at[loop]]
+        if owner < 0 and weight[loop, 1 + at[loop]] > 1:
+            blocks += 1
+            block, owner = blocks, loop
+    return count
