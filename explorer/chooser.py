@@ -105,7 +105,7 @@ class _Line(QStyledItemDelegate):
         painter.setPen(colours.muted)
         remark = entry.reason or entry.remark
         metrics = QFontMetrics(painter.font())
-        room = min(metrics.horizontalAdvance(remark), int(inner.width() * 0.6))
+        room = min(metrics.horizontalAdvance(remark) + GRID, int(inner.width() * 0.6))
         painter.drawText(
             inner,
             Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,

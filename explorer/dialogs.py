@@ -86,22 +86,26 @@ def key_rows() -> list[tuple[str, list[tuple[str, str]]]]:
     return [*menus.items(), ("Mouse on the canvas", list(GESTURES))]
 
 
+def _section(title: str, rows: list[tuple[str, str]]) -> str:
+    lines = "".join(
+        f"<tr><td><b>{escape(keys)}</b>&nbsp;&nbsp;</td><td>{escape(text)}</td></tr>" for keys, text in rows
+    )
+    return f"<p><b>{escape(title)}</b></p><table cellpadding='2'>{lines}</table>"
+
+
 class KeySheet(QDialog):
     """Every key on one sheet."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.setWindowTitle("Keys")
+        *keys, gestures = [_section(title, rows) for title, rows in key_rows()]
         columns: list[list[str]] = [[], []]
-        for title, rows in key_rows():
-            lines = "".join(
-                f"<tr><td><b>{escape(keys)}</b>&nbsp;&nbsp;</td><td>{escape(text)}</td></tr>"
-                for keys, text in rows
-            )
+        for section in keys:
             shorter = min(columns, key=lambda parts: sum(part.count("<tr>") + 2 for part in parts))
-            shorter.append(f"<p><b>{escape(title)}</b></p><table cellpadding='2'>{lines}</table>")
-        sides = "".join(f"<td style='padding-right:32px'>{''.join(parts)}</td>" for parts in columns)
-        sheet = QLabel(f"<table><tr>{sides}</tr></table>")
+            shorter.append(section)
+        sides = "".join(f"<td style='padding-right:40px'>{''.join(parts)}</td>" for parts in columns)
+        sheet = QLabel(f"<table><tr>{sides}</tr></table>{gestures}")
         sheet.setTextFormat(Qt.TextFormat.RichText)
         sheet.setMargin(4 * GRID)
         sheet.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -112,7 +116,7 @@ class KeySheet(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(scroll)
-        self.resize(720, 620)
+        self.resize(680, 780)
 
 
 def about_text(log_file: str) -> str:

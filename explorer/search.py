@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from model.graph.dtypes import SHORT
 from model.graph.graph import Operator, OperatorGraph
 
 from . import look
@@ -31,10 +32,10 @@ def _entry(graph: OperatorGraph, operator: Operator) -> Found:
     tensors = [graph.tensors[a.tensor] for a in (*operator.inputs, *operator.outputs)]
     written = [graph.tensors[a.tensor] for a in operator.outputs]
     shape = look.fmt_shape(written[0].shape) if written else ""
-    dtype = written[0].dtype if written else ""
+    dtype = SHORT.get(written[0].dtype, written[0].dtype) if written else ""
     words = [operator.name, operator.op_type, operator.domain, operator.reason, *operator.scope]
     for tensor in tensors:
-        words += [tensor.name, tensor.dtype]
+        words += [tensor.name, tensor.dtype, SHORT.get(tensor.dtype, "")]
         if tensor.shape is not None:
             words.append("x".join(str(extent) for extent in tensor.shape))
         if tensor.declared is not None:

@@ -6,6 +6,7 @@ Knows the document's signals. Sentences stay until the next one: a reason that v
 from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QStatusBar
 
 from .document import Document
@@ -64,6 +65,8 @@ class StatusLine(QStatusBar):
         self.sentence.setAccessibleDescription(sentence)
         self.sentence.setProperty("state", STATES.get(level, ""))
         self.sentence.style().polish(self.sentence)
+        if QAccessible.isActive():
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self.sentence, sentence))
 
     def _busy_changed(self, title: str) -> None:
         """Show what runs once it takes longer than a hand waits."""

@@ -52,7 +52,7 @@ def machine() -> Accelerator:
 
 def chain(types: tuple[str, ...] = TYPES, rows: int = 512, width: int = 1024) -> OperatorGraph:
     """A chain of operators over one ``rows x width`` activation; contractions read a weight."""
-    tensors = [Tensor(0, "input", "bf16", (rows, width), TensorRole.INPUT)]
+    tensors = [Tensor(0, "input", "bfloat16", (rows, width), TensorRole.INPUT)]
     operators: list[Operator] = []
     plain = (Axis(((0, 1),)), Axis(((1, 1),)))
     for index, op_type in enumerate(types):
@@ -62,14 +62,14 @@ def chain(types: tuple[str, ...] = TYPES, rows: int = 512, width: int = 1024) ->
             Tensor(
                 out,
                 f"x{index}",
-                "bf16",
+                "bfloat16",
                 (rows, width),
                 TensorRole.ACTIVATION,
                 is_output=index == len(types) - 1,
             )
         )
         if op_type == "MatMul":
-            tensors.append(Tensor(out + 1, f"W{index}", "bf16", (width, width), TensorRole.WEIGHT))
+            tensors.append(Tensor(out + 1, f"W{index}", "bfloat16", (width, width), TensorRole.WEIGHT))
             dims = (Dim("m", rows), Dim("n", width), Dim("k", width, reduction=True))
             reads = (
                 Access(last, (Axis(((0, 1),)), Axis(((2, 1),)))),

@@ -211,9 +211,12 @@ class Chart(QWidget):
         painter.setPen(QPen(colours.bad, 1, Qt.PenStyle.DashLine))
         painter.drawLine(QPointF(plot.left(), y), QPointF(plot.right(), y))
         painter.setFont(look.font(look.TINY))
+        text = f"port {look.fmt_rate(self.port)}"
+        wide = painter.fontMetrics().horizontalAdvance(text) + 2 * look.GRID
+        plate = QRectF(plot.right() - wide, y - 16, wide, 15)
+        painter.fillRect(plate, colours.panel)
         painter.setPen(colours.bad)
-        text = QRectF(plot.left(), y - 15, plot.width(), 14)
-        painter.drawText(text, Qt.AlignmentFlag.AlignRight, f"port {look.fmt_rate(self.port)}")
+        painter.drawText(plate, Qt.AlignmentFlag.AlignCenter, text)
 
     # -- the hand ----------------------------------------------------------------------------------
     def phase_at(self, x: float) -> int:

@@ -92,14 +92,15 @@ class _Line(QStyledItemDelegate):
         painter.drawText(disc, Qt.AlignmentFlag.AlignCenter, str(step.number))
         painter.setFont(look.font(look.BODY, strong=not step.undone))
         painter.setPen(colours.muted if step.undone else colours.text)
-        line = QRectF(rect.left() + 34, rect.top() + 2, rect.width() - 40, 17)
+        below = "undone" if step.undone else step.delta
+        top = rect.top() + (2 if below else 9)
+        line = QRectF(rect.left() + 34, top, rect.width() - 40, 17)
         text = QFontMetrics(painter.font()).elidedText(
             step.text, Qt.TextElideMode.ElideRight, int(line.width())
         )
         painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, text)
         painter.setFont(look.font(look.SMALL, strong=bool(step.state)))
         painter.setPen(getattr(colours, step.state) if step.state and not step.undone else colours.muted)
-        below = "undone" if step.undone else step.delta
         painter.drawText(line.translated(0, 16), Qt.AlignmentFlag.AlignVCenter, below)
         painter.restore()
 
