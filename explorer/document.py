@@ -325,10 +325,11 @@ class Document(QObject):
         self._offer = None
         self._plan = None if graph is None else (plan or unfused_plan(graph))
         self._revision += 1
+        # First: what listeners ask for when they hear of the graph must belong to its epoch.
+        self.results.begin(None if graph is None else Baseline(UNFUSED, unfused_plan(graph)))
         self.graph_changed.emit()
         self.plan_changed.emit()
         self.selection_changed.emit()
-        self.results.begin(None if graph is None else Baseline(UNFUSED, unfused_plan(graph)))
         if graph is None:
             return
         if plan is not None:

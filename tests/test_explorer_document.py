@@ -266,3 +266,12 @@ def test_the_count_of_references_to_none_stays_level(qtbot, document):
         probe.setObjectName("x")
         document.preview(None)
     assert abs(sys.getrefcount(None) - before) < 500
+
+
+def test_what_a_listener_asks_for_when_it_hears_of_a_graph_is_answered(qtbot, document):
+    answers: list[str] = []
+    document.graph_changed.connect(
+        lambda: document.ask(Lane.INDEX, "Indexing", lambda: "index", answers.append)
+    )
+    opened(qtbot, document)
+    assert answers == ["index"]
