@@ -82,5 +82,7 @@ class TurnClock(QObject):
                 frame = sys._current_frames().get(self._gui_thread)
                 if frame is not None:
                     self._stack = "".join(traceback.format_stack(frame, limit=12))
+                # A frame that is kept keeps its locals: a painter would outlive its paint event, and Qt aborts.
+                del frame
                 while not self._answered.wait(0.2) and not self._stop.is_set():
                     continue
