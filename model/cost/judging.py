@@ -359,7 +359,7 @@ def judge(
                 first += work[W_BYTES0, a]
             if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
                 final += work[W_BYTES0, a]
-    matrix, lead, tail, spilled, excess, inner = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    matrix, lead, tail, unfinished, returns, inner = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     most, used = 0.0, 1.0
     seen = False
     for o in range(ops.shape[0]):
@@ -387,10 +387,9 @@ def judge(
             for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
                 if acc[a, ACC_DEPTH1] < lengths[o]:
                     elements = tile_elements(acc, a, axes, path[o], acc[a, ACC_DEPTH1], loops, extents)
-                    size = float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
-                    over = max(0.0, size - limits[L_REGISTERS])
-                    spilled += over * 2.0 * steps / share
-                    excess = max(excess, over)
+                    # Sums that wait for their next terms wait together, beside each other.
+                    unfinished += float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
+                    returns = max(returns, steps / share)
         if mach[M_ONCHIP] < 1e29:
             inner += (
                 registers_bytes(ops, acc, ten, o, float(points[o]), held, length, mat[o, MAT_USED]) / share
@@ -406,6 +405,8 @@ def judge(
     tail += rescale * mach[M_RESCALE] / mach[M_LANES] / used
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     moving = bits / 8.0 / width
+    excess = max(0.0, unfinished - limits[L_REGISTERS])
+    spilled = 2.0 * excess * returns
     onchip = spilled / mach[M_ONCHIP]
     if excess > capacity - peak:
         moving += spilled / width
