@@ -12,14 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.graph.graph import OperatorGraph, OpKind
-from model.plan.plan import Plan
+from model.plan.plan import Plan, group_name
 
 SHOWN_TYPES = 4
-
-
-def group_name(index: int) -> str:
-    """``G3``: the third group of the plan."""
-    return f"G{index + 1}"
 
 
 def group_tints(plan: Plan, colours: int) -> NDArray[np.int64]:

@@ -37,6 +37,15 @@ def quantity(value: float | None, unit: str, digits: int = 4) -> str:
     return f"{text} {prefix}{unit}".strip()
 
 
+def size(count: float | None, digits: int = 4) -> str:
+    """``260 MiB``: bytes with a binary prefix and `digits` significant digits, as the window shows them."""
+    if count is None:
+        return "-"
+    scale, unit = next(((s, u) for s, u in _BINARY if abs(count) >= s), (1, "B"))
+    text = f"{count / scale:.{digits}g}"
+    return f"{text if 'e' not in text else f'{count / scale:.0f}'} {unit}"
+
+
 def capacity(count: int) -> str:
     """``512 KiB`` where a binary unit divides exactly, else ``8 GB``."""
     for scale, unit in _BINARY:

@@ -56,7 +56,7 @@ def test_a_threads_registers_are_its_part_of_the_tile() -> None:
     heavy = thread_demand(A100, 128 * 128 * 4, 32)
     assert heavy.live == THREAD_OVERHEAD + 512
     assert heavy.excess_bytes == (heavy.live - 255) * 32 * 4
-    assert "shrink the tile" in relief(heavy, None)
+    assert "a smaller tile of the output dims" in relief(heavy, None)
     assert pick_threads(A100, 128 * 128 * 4) == 256
     assert pick_threads(A100, 1) == 128
 

@@ -16,7 +16,8 @@ from ..graph.load import load_graph
 from ..hardware.loader import load_hardware
 from ..plan.edits import contraction_tails
 from ..plan.file import load_plan
-from ..terminal import columns, print_json, quantity
+from ..plan.plan import group_name
+from ..terminal import columns, print_json, quantity, size
 
 ROWS = 24
 """Groups that are shown without ``--all``: those that take longest."""
@@ -108,7 +109,7 @@ def _totals(result: CostResult) -> str:
         _row("MACs", now.macs, before.macs, "MAC"),
         _row("energy", now.energy_j, before.energy_j, "J"),
         ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", "0.0%", ""],
-        ["compulsory traffic", quantity(now.compulsory_dram_bytes, "B"), "", ""],
+        ["compulsory traffic", size(now.compulsory_dram_bytes), "", ""],
         ["bottleneck", now.bottleneck, before.bottleneck, ""],
         ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],
     ]  # fmt: skip
@@ -121,6 +122,8 @@ def _dram(totals: object) -> int:
 
 def _row(name: str, now: float, before: float, unit: str) -> list[str]:
     def shown(value: float) -> str:
+        if unit == "B":
+            return size(value)
         return quantity(value, unit) if unit else f"{value:,}"
 
     change = f"{now / before - 1.0:+.1%}" if before else ""
@@ -134,7 +137,7 @@ def _groups(result: CostResult, everything: bool) -> str:
         chosen = sorted(launched, key=lambda pair: (-pair[1].latency_s, pair[0]))[:ROWS]
     rows = [["group", "operators", "tile", "latency", "DRAM", "x compulsory", "matrix", "bottleneck"]]
     rows.extend(_group_row(result, number, group) for number, group in chosen)
-    text = columns(rows, right=(0, 3, 4, 5, 6))
+    text = columns(rows, right=(3, 4, 5, 6))
     hidden = len(launched) - len(chosen)
     return text + (f"\n… and {hidden:,} shorter groups (--all lists them)" if hidden else "")
 
@@ -142,15 +145,15 @@ def _groups(result: CostResult, everything: bool) -> str:
 def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]:
     names = [result.request.graph.operators[i].name for i in group.operators]
     title = " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
-    tile = " ".join(f"{dim}{size}" for dim, size in group.levels[0].tile) if group.levels else "-"
+    tile = " ".join(f"{dim}={extent}" for dim, extent in group.levels[0].tile) if group.levels else "-"
     reads, writes = group.dram_bytes(result.request.accelerator.dram.name)
     ratio = (reads + writes) / group.compulsory_bytes if group.compulsory_bytes else 1.0
     return [
-        str(number),
+        group_name(number),
         title[:60],
-        tile[:40],
+        tile[:48],
         quantity(group.latency_s, "s"),
-        quantity(reads + writes, "B"),
+        size(reads + writes),
         f"{ratio:.2f}",
         f"{group.utilisation:.0%}" if group.cycles else "-",
         group.bottleneck.name if group.feasible else "infeasible",
@@ -162,7 +165,7 @@ def _misfit(result: CostResult, group: GroupResult) -> str:
     misfit = group.infeasible
     names = ", ".join(result.request.graph.operators[i].name for i in group.operators[:3])
     return (
-        f"Group {result.groups.index(group)} ({names}) needs {misfit.demand_bytes:,} B in {misfit.memory}, "
+        f"{group_name(result.groups.index(group))} ({names}) needs {misfit.demand_bytes:,} B in {misfit.memory}, "
         f"{misfit.capacity_bytes:,} B available. {'; or '.join(misfit.levers)}."
     )
 

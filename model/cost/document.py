@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..plan.file import plan_digest, plan_document
+from ..plan.plan import group_name
 from ..terminal import TOOL
 from .profile import burstiness, contention
 from .result import PHASE_KINDS, CostRequest, CostResult, GroupResult, Totals
@@ -51,7 +52,7 @@ def group_document(result: CostResult, number: int) -> dict[str, Any]:
     stretch = contention(group, machine.partition.slots, shared)
     reads, writes = group.dram_bytes(machine.dram.name)
     return {
-        "id": number,
+        "id": group_name(number),
         "operators": [graph.operators[i].name for i in group.operators],
         "dims": dict(group.dims),
         "dim_of": {

@@ -89,8 +89,7 @@ def pick_threads(registers: Registers, block_bytes: int) -> int:
 def relief(demand: RegisterDemand, held: Occupancy | None) -> str:
     """What would relieve the registers or the occupancy, as a sentence; empty where nothing is needed."""
     if demand.excess_bytes > 0:
-        over = demand.live / max(1, demand.limit)
-        return f"{over:.1f} times the limit: shrink the tile of the output dims, or do not tile the reduction"
+        return "a smaller tile of the output dims, a reduction that is not tiled, or a split of the group"
     if held is not None and held.limited_by == "scratchpad":
         return "a smaller buffer tile or fewer stages would let another block run beside it"
     if held is not None and held.limited_by == "registers":

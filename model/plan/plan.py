@@ -19,6 +19,11 @@ from numpy.typing import NDArray
 Sizes = tuple[tuple[str, int], ...]  # sorted by the order in which they were written; (dim, number)
 
 
+def group_name(index: int) -> str:
+    """``G3``: what the third group of a plan is called, in the window, in tables and in JSON."""
+    return f"G{index + 1}"
+
+
 @dataclass(frozen=True, slots=True)
 class LevelTile:
     """What the user set for one memory level of one group. Empty parts are chosen by the tool.

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
 from ..errors import PlanError
+from ..plan.plan import group_name
 from ..schema import Count, Index, Nanoseconds, NonNegative, Positive, Strict, read_bytes, read_json
 from .result import ServiceProfile
 
@@ -75,7 +76,7 @@ def profile_of(result: CostResult) -> ServiceProfile:
             raise PlanError(
                 f"needs {demand.demand_bytes:,} bytes in {memory}, {demand.capacity_bytes:,} available, "
                 "so the plan cannot be served",
-                where=f"group {index}",
+                where=group_name(index),
                 lever=", or ".join(demand.levers),
             )
     machine = result.request.accelerator
