@@ -8,6 +8,7 @@ itself. ``tilewright [FILE]`` opens the window. Exit codes (CONTRACT): 0 done; 1
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import io
 import os
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 
 import model
 import model.commands
-from model.errors import TilewrightError
+from model.errors import FileError, TilewrightError
+from model.packaged import folder, named_file
 
 PROGRAM = "tilewright"
 
@@ -34,16 +36,28 @@ def _module(name: str):
 
 
 def _overview() -> str:
-    lines = [f"usage: {PROGRAM} [FILE]                open the explorer (a model, a plan, or the start page)"]
+    lines = [
+        f"usage: {PROGRAM} [FILE]                open the explorer (a model, a sample, or the start page)"
+    ]
     for name in command_names():
         doc = (_module(name).__doc__ or "").strip().splitlines()[0]
         lines.append(f"       {PROGRAM} {name:<12} … {doc}")
     lines.append(f"       {PROGRAM} --version")
     lines.append(
-        f"\n`{PROGRAM} COMMAND --help` explains one command. {PROGRAM} [FILE] --picture OUT.png draws"
+        f"\n`{PROGRAM} COMMAND --help` explains one command. `{PROGRAM} FILE --picture OUT.png` draws"
     )
-    lines.append("draws the window into a file and ends (it does so by itself where there is no display).")
+    lines.append("the window into a file and ends; without a display it does so by itself.")
     return "\n".join(lines)
+
+
+def _must_exist(name: str) -> None:
+    """Refuse a file that is not there before a window opens on nothing; a mistyped command lands here too."""
+    if os.path.exists(name) or named_file(name, "sample_graphs", ".onnx"):
+        return
+    samples = [path.stem for path in folder("sample_graphs").glob("*.onnx")]
+    near = difflib.get_close_matches(name, [*samples, *command_names()], n=1)
+    lever = f"Did you mean {near[0]}?" if near else f"Samples: {', '.join(sorted(samples))}."
+    raise FileError("no such file, sample or command", where=name, lever=lever)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,15 +84,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name:
             module = _module(name)
             doc = (module.__doc__ or "").strip()
-            parser = _Parser(prog=f"{PROGRAM} {name}", description=doc)
+            parser = _Parser(
+                prog=f"{PROGRAM} {name}",
+                description=doc,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+            )
             module.configure(parser)
             return module.run(parser.parse_args(words[1:]))
         parser = _Parser(prog=PROGRAM, description="Open the explorer.", epilog=f"Commands: {PROGRAM} --help")
-        parser.add_argument("file", nargs="?", help="an .onnx file, a saved plan, or the name of a sample")
+        parser.add_argument("file", nargs="?", help="an .onnx file or the name of a sample")
         parser.add_argument("--hardware", default=None, help="name or file of the machine")
         parser.add_argument("--workload", default=None, help="name or file of the workload")
         parser.add_argument("--bind", default="", help="symbolic dims, e.g. batch=8,seq=512")
         parser.add_argument("--picture", default=None, metavar="OUT.png", help="draw the window and end")
+        if words and not words[0].startswith("-"):
+            _must_exist(words[0])
         chosen = parser.parse_args(words)
         from .app import open_window
 

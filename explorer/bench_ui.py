@@ -1,4 +1,4 @@
-"""measure the window on this machine: first picture, layout, frames, edits, GUI turns, memory
+"""Measure the window on this machine: first picture, layout, frames, edits, GUI turns, memory
 
 The real window is opened (offscreen where there is no display) on a real model; every figure is taken through
 it. Kernels are loaded first. Frames are forced repaints of the canvas: they count what the GUI thread spends.

@@ -1,4 +1,4 @@
-"""measure the model's speed on this machine: medians, 95 % points and the goal beside each
+"""Measure the model's speed on this machine: medians, 95 % points and the goal beside each
 
 Every figure is taken in this one run, so that rows can be compared; a shared machine makes all of them worse
 together. Kernels are loaded before any clock starts.
