@@ -251,3 +251,20 @@ def test_reference_grid_of_drivers_to_the_nanosecond(shared, tmp_path):
         )
         assert found.sum_response_ns == point["sum_response_ns"]
         assert found.completion_sha256 == point["completion_sha256"]
+
+
+def test_a_finite_trace_beyond_capacity_keeps_its_percentiles_and_says_so(tmp_path: Path) -> None:
+    trace = tmp_path / "burst.csv"
+    rows = "".join(f"{i * 1_000_000},1,1\n" for i in range(200))
+    trace.write_text("arrival_ns,input_tokens,output_tokens\n" + rows)
+    workload = tmp_path / "load.toml"
+    workload.write_text(
+        "format = 1\nslots = 1\n[[stream]]\nname = 's'\nkind = 'one-shot'\n"
+        "arrivals = { kind = 'trace', file = 'burst.csv', format = 'tilewright' }\n"
+        "service = { base_ns = 5000000, per_input_ns = 0, per_output_ns = 0 }\n"
+    )
+    result = serve(load_workload(workload))
+    assert result.utilisation > 4.9
+    assert not result.unstable
+    assert result.max_ns == 200 * 5_000_000 - 199 * 1_000_000
+    assert any(note.startswith("overloaded: rho = ") for note in result.notes)

@@ -74,7 +74,7 @@ def _slots(result: ServingResult) -> list[tuple[float, int, int]]:
 def serving_text(result: ServingResult) -> str:
     """The result for a person: percentiles, what they are made of, slots, notes."""
     count = int(result.requests.arrival_ns.size)
-    slots = f"{result.slots} slots" if result.slot_busy_ns else "unlimited slots"
+    slots = f"{result.slots} slot{'s' * (result.slots != 1)}" if result.slot_busy_ns else "unlimited slots"
     lines = [
         result.source,
         f"{slots}, utilisation {result.utilisation:.3g}, {result.throughput_rps:.4g} requests/s served"

@@ -276,6 +276,11 @@ def _notes(
             f"unstable: rho = {rho:.3g}; the queue grows by {excess:.3g} requests/s without end, so there "
             "are no percentiles. Lower the rate or add slots"
         )
+    elif slots > 0 and rho >= 1.0:
+        said.append(
+            f"overloaded: rho = {rho:.3g}; the queue grows for as long as the trace lasts, and the percentiles "
+            "say how long that was. Lower the rate or add slots"
+        )
     if profile is not None and source is not profile:
         said.append("service times are the workload's own; the plan does not change them")
     if planned and workload.contention and (slots == 0 or slots > 1):
