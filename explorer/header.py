@@ -146,6 +146,9 @@ def _percentile(
         base_ns = base.p95_ns if name == "p95" else base.p99_ns
         aside, against = look.fmt_delta(ns * 1e-9, base_ns * 1e-9, "seconds"), label
         state = "" if aside == "±0" else "good" if ns < base_ns else "bad"
+    if serving.utilisation > 1.0:  # a recorded trace ends, so there is a number: but of a queue that grew
+        against = " ".join(part for part in (aside, against) if part) or "queue grows"
+        aside, state = f"overloaded: ρ {serving.utilisation:.1f}", "warn"
     return MetricValue(
         name,
         look.fmt_ns(ns),

@@ -369,6 +369,7 @@ NO_NUMBER = "–"
 MINUS = "−"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
+_LONG = ((3600.0, "h"), (60.0, "min"))  # from ten of them on
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -409,6 +410,9 @@ def fmt_bytes_exact(count: int) -> str:
 def seconds_unit(value: float) -> tuple[float, str]:
     """(divisor, unit) for a time in seconds."""
     size = abs(value)
+    for divisor, unit in _LONG:
+        if size >= 10 * divisor * 0.9995:
+            return divisor, unit
     for divisor, unit in _SECONDS:
         if size >= divisor * 0.9995:
             return divisor, unit
@@ -416,7 +420,7 @@ def seconds_unit(value: float) -> tuple[float, str]:
 
 
 def fmt_seconds(value: float | None) -> str:
-    """``1.82 ms``, ``842 µs``: SI prefix, three significant digits."""
+    """``1.82 ms``, ``842 µs``, ``37.8 h``: SI prefix, or minutes and hours from ten on; three digits."""
     if value is None or not math.isfinite(value):
         return NO_NUMBER
     if value == 0:
@@ -450,7 +454,7 @@ def fmt_ticks(values: list[float], unit: str) -> list[str]:
     """Labels of an axis: one unit for all ("s" for times, else a decimal prefix), no trailing zeros."""
     most = max((abs(value) for value in values), default=0.0)
     if unit == "s":
-        divisor, name = seconds_unit(most)
+        divisor, name = seconds_unit(min(most, 1.0))  # decades stay round numbers: no hours
     else:
         divisor, prefix = next(((d, p) for d, p in _SI if most >= d), (1.0, ""))
         name = f"{prefix}{unit}"
@@ -477,22 +481,24 @@ def fmt_ratio(value: float | None) -> str:
 
 
 def fmt_delta(now: float, base: float, kind: str) -> str:
-    """``−0.61``: `now` minus `base` in the unit in which `now` is shown; ``±0`` where it shows no digit.
+    """``−0.61 ms``: `now` minus `base` in the unit in which `now` is shown; ``±0`` where it shows no digit.
 
     Parameters
     ----------
-    kind : "seconds", "bytes", "percent" (points), "ratio" or "count". The caller names the baseline.
+    kind : "seconds", "bytes", "percent" (points, ``pt``), "ratio" or "count" (both without a unit). The
+        caller names the baseline.
     """
-    difference = now - base
+    difference, unit = now - base, ""
     if not math.isfinite(difference):
         return NO_NUMBER
     if kind == "seconds":
-        shown = _plain(abs(difference) / seconds_unit(now)[0])
+        divisor, unit = seconds_unit(now)
+        shown = _plain(abs(difference) / divisor)
     elif kind == "bytes":
         divisor, unit = bytes_unit(now)
         shown = f"{abs(difference) / divisor:,.{0 if unit == 'B' else 1}f}"
     elif kind == "percent":
-        shown = f"{abs(difference) * 100:.1f}"
+        shown, unit = f"{abs(difference) * 100:.1f}", "pt"
     elif kind == "ratio":
         shown = f"{abs(difference):.3f}"
     elif kind == "count":
@@ -501,7 +507,7 @@ def fmt_delta(now: float, base: float, kind: str) -> str:
         raise ValueError(f"no number format is called {kind!r}")
     if not any(digit in shown for digit in "123456789"):
         return "±0"
-    return f"{'+' if difference > 0 else MINUS}{shown}"
+    return f"{'+' if difference > 0 else MINUS}{shown} {unit}".rstrip()
 
 
 def fmt_interval(low_s: float, high_s: float) -> str:

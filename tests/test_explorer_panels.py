@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication
 
 from explorer import header, look
 from explorer.document import Document
+from explorer.names import group_name
 from explorer.panels.demand import Demand, DemandProfile
 from explorer.panels.distribution import Curve
 from explorer.panels.groups import GroupsTable, group_rows
@@ -23,7 +24,7 @@ from explorer.panels.heatmap import (
     rows_by_tensor,
 )
 from explorer.panels.history import History
-from explorer.panels.latency import Latency
+from explorer.panels.latency import Latency, overload_sentence
 from explorer.panels.parts import shown_parts
 from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.results import Baseline
@@ -224,6 +225,31 @@ def test_latency_says_unstable_and_shows_no_percentile(qtbot, document):
     assert p95.value == "unstable"
 
 
+def test_an_overloaded_trace_is_said_beside_its_percentile():
+    served = replace(made_results.serving(), utilisation=17.2)
+    base = Baseline("unfused", made_results.plan(), None, made_results.serving(60.0))
+    shown = header.metrics(made_results.cost(), served, replace(base, totals=made_results.cost().totals))
+    assert shown[3].aside == "overloaded: ρ 17.2" and shown[3].state == "warn"
+    assert shown[3].against.startswith("−") and shown[3].against.endswith(" ms vs unfused")
+    assert "Overloaded: ρ 17.2" in overload_sentence(served)
+    assert overload_sentence(made_results.serving()) == ""
+
+
+def test_register_advice_is_of_the_selected_group(qtbot, document):
+    panel = RegisterGauges(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    spilling = next(row for row in gauge_rows(document.cost) if row.spills or row.use.relief)
+    calm = next(row for row in gauge_rows(document.cost) if not row.spills and not row.use.relief)
+    document.select(spilling.operators)
+    panel.catch_up()
+    assert panel.advice.isVisible() and panel.advice.text().startswith(group_name(spilling.index))
+    document.select(calm.operators)
+    panel.catch_up()
+    assert not panel.advice.isVisible()
+
+
 def test_latency_says_which_group_does_not_fit(qtbot, document):
     panel = Latency(document)
     qtbot.addWidget(panel)
@@ -277,9 +303,9 @@ def test_header_deltas_name_their_baseline():
         "Bottleneck",
         "Feasible",
     ]
-    assert (shown[0].value, shown[0].aside, shown[0].against) == ("60.0 %", "+60.0", "vs unfused")
+    assert (shown[0].value, shown[0].aside, shown[0].against) == ("60.0 %", "+60.0 pt", "vs unfused")
     assert (shown[1].value, shown[1].aside, shown[1].state) == ("0.500", "+0.500", "good")
-    assert (shown[2].value, shown[2].aside, shown[2].state) == ("1.82 ms", "−0.61", "good")
+    assert (shown[2].value, shown[2].aside, shown[2].state) == ("1.82 ms", "−0.61 ms", "good")
     assert shown[3].aside.startswith("−") and shown[3].state == "good"
     assert shown[5].aside == "gain 6.1 %" and shown[6].value == "4 / 4"
     for metric in shown:

@@ -185,8 +185,7 @@ class History(Panel):
         difference = look.fmt_delta(now, base, "seconds")
         if difference == "±0":
             return f"{what} unchanged", ""
-        unit = look.seconds_unit(now)[1]
-        return f"{what} {difference} {unit}", "good" if now < base else "bad"
+        return f"{what} {difference}", "good" if now < base else "bad"
 
     def _go(self, index: QModelIndex) -> None:
         self.document.preview(None)

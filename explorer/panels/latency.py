@@ -34,6 +34,16 @@ def unstable_sentence(result: ServingResult) -> str:
     )
 
 
+def overload_sentence(result: ServingResult) -> str:
+    """What rho > 1 of a recorded trace means, and what to try; empty where it is not."""
+    if result.unstable or result.utilisation <= 1.0:
+        return ""
+    return (
+        f"⚠ Overloaded: ρ {result.utilisation:.1f}. The queue grows as long as the trace lasts; these times "
+        "are of that queue. Lower the rate, add slots, or shorten the plan."
+    )
+
+
 def unfit_sentence(cost: CostResult | None) -> str:
     """Why a plan cannot be served: the first group that does not fit, and its levers; empty where all fit."""
     for index, group in enumerate(cost.groups if cost is not None else ()):
@@ -60,6 +70,11 @@ class Latency(Panel):
         self.which.setFixedWidth(72)
         self.which.addItems(["p95", "p99", "mean"])
         self.which.currentIndexChanged.connect(self.invalidate)
+        self.overload = QLabel()
+        self.overload.setWordWrap(True)
+        self.overload.setProperty("strong", True)
+        self.overload.setProperty("state", "warn")
+        self.overload.setVisible(False)
         self.notes = QLabel()
         self.notes.setWordWrap(True)
         self.notes.setProperty("tiny", True)
@@ -70,6 +85,7 @@ class Latency(Panel):
         head.addWidget(self.which)
         head.addWidget(heading)
         head.addStretch(1)
+        self.body.addWidget(self.overload)
         self.body.addWidget(self.distribution, 1)
         self.body.addLayout(head)
         self.body.addWidget(self.parts)
@@ -154,6 +170,9 @@ class Latency(Panel):
         count = max(1, len(result.requests.arrival_ns))
         total = {"p95": result.p95_ns, "p99": result.p99_ns}.get(which, result.sum_response_ns // count)
         self.parts.show_parts(shown_parts(result, which), total)
+        overload = overload_sentence(result)
+        self.overload.setText(overload)
+        self.overload.setVisible(bool(overload))
         facts = f"ρ {result.utilisation:.2f} · Jain {result.jain_slots:.2f}"
         self.facts.setText(facts)
         self.facts.setToolTip("Utilisation of the slots; Jain's fairness index over slots (1 is even)")

@@ -169,7 +169,7 @@ class RegisterGauges(Panel):
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.body.addWidget(self.table, 1)
         self.body.addWidget(self.advice)
-        self.follow("cost", document.cost_changed)
+        self.follow("cost", document.cost_changed, document.selection_changed)
 
     def redraw(self) -> None:
         """Gauges of the newest result, the tightest group first."""
@@ -187,11 +187,17 @@ class RegisterGauges(Panel):
         self.set_line(f"live / limit {per}" + (f" · {spilling:,} of {len(rows):,} spill" if spilling else ""))
         self.table.show_rows(rows)
         self._share_width()
-        self._advise(rows)
+        self._advise(result, rows)
         self.show_body()
 
-    def _advise(self, rows: list[GaugeRow]) -> None:
-        worst = rows[0] if rows else None
+    def _advise(self, result: CostResult, rows: list[GaugeRow]) -> None:
+        """What relieves the selected group, else the one that takes longest."""
+        chosen = self.document.selection
+        if chosen:
+            index = result.request.plan.group_of[chosen[0]]
+        else:
+            index = max(range(len(rows)), key=lambda group: result.groups[group].latency_s, default=-1)
+        worst = next((row for row in rows if row.index == index), None)
         if worst is not None and (worst.spills or worst.use.relief):
             limit = worst.use.limited_by or "registers"
             remedy = f" Try: {worst.use.relief}." if worst.use.relief else ""
