@@ -238,3 +238,26 @@ def test_parts_that_a_machine_leaves_out_do_not_limit() -> None:
     assert result.totals.dram_read_bytes == 2 * 64 * 64
     assert result.totals.bottleneck == "none"
     assert result.groups[0].registers.spilled_bytes == 0
+
+
+def test_an_operator_without_dims_is_one_element() -> None:
+    sketch = Sketch()
+    sketch.tensor("x")
+    sketch.pointwise("Relu", ["x"], "y", "relu")
+    result = simulate(CostRequest(sketch.graph("y"), load_hardware("edge-npu"), together(sketch.graph("y"))))
+    check_sums(result)
+    assert result.totals.dram_read_bytes == result.totals.dram_write_bytes == 1
+
+
+def test_a_view_at_the_end_of_a_group_cuts_no_dims() -> None:
+    """A product and the reshape of its result map as the product alone: nobody in the group reads the pieces."""
+    from tests.test_cost_unify import split_heads
+
+    graph, machine = split_heads().graph("S"), load_hardware("edge-npu")
+    plan = Plan.of([FusionGroup((0, 1)), FusionGroup((2,))])
+    with_view = simulate(CostRequest(graph, machine, plan)).groups[0]
+    single = simulate(CostRequest(graph, machine, alone(graph))).groups[0]
+    assert with_view.dims == single.dims == (("m", 16), ("n", 24), ("k", 32))
+    assert with_view.levels == single.levels
+    assert with_view.latency_s == single.latency_s
+    assert with_view.dim_of == (("m", "n", "k"), ("", "", ""))

@@ -20,7 +20,7 @@ from . import sweep as k
 from .evaluate import counts_of
 from .knobs import Knobs
 from .layout import NestArrays, axis_dims, repack
-from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator
+from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator, WindowAxis
 from .private import held_tile, private_nest, register_depth
 from .problem import Problem
 from .tree import Tree, canonical, paths
@@ -162,8 +162,8 @@ def _units(problem: Problem) -> list[int]:
     return unit
 
 
-def _ladder(extent: int, unit: int, fine: bool) -> list[int]:
-    """Tile sizes that are tried: the unit doubled, even cuts rounded up to the unit, the whole extent."""
+def _sizes(extent: int, unit: int, fine: bool) -> list[int]:
+    """Tile sizes of one dim: the unit doubled, even cuts rounded up to the unit, the whole extent."""
     sizes = {extent}
     size = 1 if fine else unit
     while size < extent:
@@ -177,29 +177,93 @@ def _ladder(extent: int, unit: int, fine: bool) -> list[int]:
     return sorted(sizes)
 
 
-def _orders(problem: Problem, knobs: Knobs, rungs: list[int]) -> NDArray[np.int64]:
+def _bundles(problem: Problem, knobs: Knobs) -> list[tuple[int, ...]]:
+    """Dims that are cut together, outermost first: those that the same operands have, as an image's rows and columns.
+
+    Cutting the outer one while the inner one is cut makes more pieces and saves nothing that whole inner ones do not.
+    """
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for d, extent in enumerate(problem.space.extents):
+        if d in knobs.tile or extent == 1 or d in knobs.order or knobs.tree is not None:
+            alike[d,] = [d]
+            continue
+        touched = tuple(bool(row >> d & 1) for row in problem.arrays.acc[:, k.ACC_TOUCH].tolist())
+        owners = tuple((d in operator.dims, d in operator.reductions) for operator in problem.base.operators)
+        alike.setdefault((touched, owners), []).append(d)
+    return [tuple(dims) for dims in alike.values()]
+
+
+def _ladders(
+    problem: Problem, knobs: Knobs, bundles: list[tuple[int, ...]], units: list[int], fine: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ladder of each bundle and its rungs: an outer dim is cut only where the inner ones are whole."""
+    extents = problem.space.extents
+    taps = {
+        axis.r
+        for operator in problem.base.operators
+        for access in operator.reads
+        for axis in access.axes
+        if isinstance(axis, WindowAxis)
+    }
+    ladders: list[list[dict[int, int]]] = []
+    for bundle in bundles:
+        steps: list[dict[int, int]] = []
+        for inner in range(len(bundle) - 1, -1, -1):
+            d = bundle[inner]
+            if d in knobs.tile:
+                sizes = [knobs.tile[d]]
+            elif d in taps and not fine:  # a window's taps stay together
+                sizes = [extents[d]]
+            else:
+                sizes = _sizes(extents[d], units[d], fine)
+            first = dict.fromkeys(bundle[:inner], 1) | {done: extents[done] for done in bundle[inner + 1 :]}
+            # An outer dim of one element is where the inner ladder ended.
+            steps.extend(first | {d: size} for size in sizes if not (steps and size == 1))
+        ladders.append(steps)
+    out = np.zeros((len(bundles), max((len(steps) for steps in ladders), default=1), len(extents)), np.int64)
+    for b, steps in enumerate(ladders):
+        for rung, sizes in enumerate(steps):
+            for d, size in sizes.items():
+                out[b, rung, d] = size
+    return out, np.array([len(steps) for steps in ladders], np.int64)
+
+
+def _orders(
+    problem: Problem, knobs: Knobs, bundles: list[tuple[int, ...]], cut: set[int]
+) -> NDArray[np.int64]:
+    """Loop orders that are tried, as rows; bundles stay together. ``cut``: the dims that may have several trips."""
     space = problem.space
-    dims = len(space.extents)
     if knobs.tree is not None:
         return np.zeros((1, 0), np.int64)
-    looped = [
-        d for d in range(dims) if rungs[d] > 1 or knobs.tile.get(d, space.extents[d]) < space.extents[d]
-    ]
+    looped = [tuple(d for d in bundle if d in cut) for bundle in bundles]
+    looped = [bundle for bundle in looped if bundle]
     if knobs.order:
-        rest = [d for d in looped if d not in knobs.order]
+        rest = [d for bundle in looped for d in bundle if d not in knobs.order]
         rows = [(*knobs.order, *rest)]
     else:
         reduced = {d for operator in space.operators for d in operator.reductions}
-        common = [d for d in looped if d not in reduced and all(d in op.dims for op in space.operators)]
+
+        def everywhere(bundle: tuple[int, ...]) -> bool:
+            d = bundle[0]
+            return d not in reduced and all(d in op.dims for op in space.operators)
+
         # Dims that every external operand is cut along cost nothing outermost.
-        batch = [d for d in common if _cuts_all(problem, d)]
-        rest = [d for d in looped if d not in batch]
-        weight = {d: sum(d in op.dims for op in space.operators) for d in rest}
-        rest.sort(key=lambda d: (-(d in common), -weight[d], -space.extents[d], d))
-        permuted = rest[: _PERMUTED if len(space.operators) <= 6 else 3]
-        tails = rest[len(permuted) :]
-        rows = [(*batch, *order, *tails) for order in itertools.permutations(permuted)]
-    out = np.full((len(rows), dims), -1, np.int64)
+        batch = [bundle for bundle in looped if everywhere(bundle) and _cuts_all(problem, bundle[0])]
+        rest = [bundle for bundle in looped if bundle not in batch]
+        rest.sort(
+            key=lambda bundle: (
+                -everywhere(bundle),
+                -sum(bundle[0] in op.dims for op in space.operators),
+                -prod(space.extents[d] for d in bundle),
+                bundle,
+            )
+        )
+        count = _PERMUTED if len(space.operators) <= 6 else 3
+        rows = [
+            tuple(d for bundle in (*batch, *order, *rest[count:]) for d in bundle)
+            for order in itertools.permutations(rest[:count])
+        ]
+    out = np.full((len(rows), len(space.extents)), -1, np.int64)
     for i, row in enumerate(rows):
         out[i, : len(row)] = row
     return out
@@ -241,21 +305,17 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int]) -> Mapping:
     tile = np.zeros(dims, np.int64)
     orders = np.zeros((1, 0), np.int64)
     best = 0
+    bundles = _bundles(problem, knobs)
     for fine in (False, True):
-        ladders = [
-            [knobs.tile[d]] if d in knobs.tile else _ladder(space.extents[d], units[d], fine)
-            for d in range(dims)
-        ]
-        rungs = [len(ladder) for ladder in ladders]
-        ladder = np.zeros((dims, max(rungs, default=1)), np.int64)
-        for d, sizes in enumerate(ladders):
-            ladder[d, : len(sizes)] = sizes
-        orders = _orders(problem, knobs, rungs)
+        ladder, rungs = _ladders(problem, knobs, bundles, units, fine)
+        least = np.where(ladder > 0, ladder, 1 << 62).min(axis=(0, 1), initial=1 << 62)
+        cut = {d for d in range(dims) if least[d] < space.extents[d]}
+        orders = _orders(problem, knobs, bundles, cut)
         path, lengths, loops = _room(problem, knobs)
         best = s.search(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, orders, kept, np.array(units, np.int64),
-            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder,
-            np.array(rungs, np.int64), _EVALUATIONS, path, lengths, loops, tile, score,
+            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder, rungs,
+            _EVALUATIONS, path, lengths, loops, tile, score,
         )  # fmt: skip
         if score[j.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
             break
@@ -417,13 +477,7 @@ def _parallel(
     """Cores over the outermost independent loops: the fewest waves, then the fewest cores, then outermost first."""
     space, cores = problem.space, problem.machine.cores
     reduced = {d for operator in space.operators for d in operator.reductions}
-    leading: list[int] = []
-    for _, dims in chains:
-        for d in dims:
-            if d in reduced:
-                break
-            if d not in leading and tile[d] < space.extents[d]:
-                leading.append(d)
+    leading = [d for d in _leading(chains, reduced) if tile[d] < space.extents[d]]
     if knobs.parallel:
         return _asked_split(problem, knobs, leading, tile)
     if cores <= 1 or not leading:
@@ -437,6 +491,21 @@ def _parallel(
             best = key
     assert best is not None
     return tuple((d, -c) for d, c in zip(leading, best[2], strict=False) if c < -1)
+
+
+def _leading(chains: list[tuple[tuple[int, ...], tuple[int, ...]]], reduced: set[int]) -> list[int]:
+    """Dims whose loops stand outside every reduction, in every operator that stands under them."""
+    outer: list[int] = []
+    inner: set[int] = set()
+    for _, dims in chains:
+        free = True
+        for d in dims:
+            free = free and d not in reduced
+            if free and d not in outer:
+                outer.append(d)
+            elif not free:
+                inner.add(d)
+    return [d for d in outer if d not in inner]
 
 
 def _asked_split(

@@ -50,10 +50,18 @@ def assess(
     return 1
 
 
+@kernel("void(int64[:,:,::1], int64, int64, int64[::1])")
+def put(ladder, bundle, rung, tile):
+    """Set the tile sizes of one bundle's dims to a rung of its ladder."""
+    for d in range(tile.size):
+        if ladder[bundle, rung, d] > 0:
+            tile[d] = ladder[bundle, rung, d]
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
-    " int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1], float64[::1])"
+    " int64[:,:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def search(
     ops, acc, axes, ten, extents, barred, orders, kept, unit, held, mat, rate, vector, mach, independent, limits,
@@ -61,17 +69,24 @@ def search(
 ):  # fmt: skip
     """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
 
-    Every order is climbed from its largest even tile that fits, one rung of one dim at a time; the best few then
-    also by raising one dim and lowering another, which is what is left where the buffer is full.
+    Every order is climbed from its largest even tile that fits, one rung of one bundle at a time; the best few then
+    also by raising one bundle and lowering another, which is what is left where the buffer is full.
 
     Parameters
     ----------
     orders : int64[orders, dims], padded with -1; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
     unit, held : int64[dims] aligned size, and what the registers hold along each dim.
-    ladder, rungs : int64[dims, sizes] tile sizes that are tried, ascending, and how many.
+    ladder, rungs : int64[bundles, rungs, dims] tile sizes that are tried, ascending (0: not of the bundle), and how
+        many rungs. A bundle is dims that are cut together, the inner one first.
     budget : evaluations in all.
     """
-    operators, accesses, dims, many = ops.shape[0], acc.shape[0], extents.size, orders.shape[0]
+    operators, accesses, dims, many, bundles = (
+        ops.shape[0],
+        acc.shape[0],
+        extents.size,
+        orders.shape[0],
+        rungs.size,
+    )
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
     counts = np.zeros((accesses, 4), np.int64)
@@ -79,14 +94,18 @@ def search(
     length = extents.copy()
     now = np.zeros(SCORES, np.float64)
     here = np.zeros(SCORES, np.float64)
-    at = np.zeros(dims, np.int64)
+    at = np.zeros(bundles, np.int64)
     size = np.zeros(dims, np.int64)
-    ends = np.zeros((many, dims), np.int64)
+    ends = np.zeros((many, bundles), np.int64)
+    marks = np.zeros((many, SCORES), np.float64)
     costs = np.full(many, np.inf)
     # Everything whole: the least that can be moved, where it fits.
+    tall = 0
+    for b in range(bundles):
+        put(ladder, b, rungs[b] - 1, tile)
+        tall = max(tall, rungs[b])
     whole = True
     for d in range(dims):
-        tile[d] = ladder[d, rungs[d] - 1]
         whole = whole and tile[d] >= extents[d]
     floor = 0.0
     spent = assess(
@@ -96,19 +115,18 @@ def search(
     best = 0
     if whole and score[S_MISFIT] == 0.0:
         floor = score[S_TRAFFIC]
-    looped = np.zeros((many, dims), np.int64)
-    tall = 0
-    for number in range(many):
-        for i in range(orders.shape[1]):
-            if orders[number, i] >= 0:
-                looped[number, orders[number, i]] = 1
-        if orders.shape[1] == 0:
-            for loop in range(loops.shape[0]):
-                looped[number, loops[loop, LOOP_DIM]] = 1
-    for d in range(dims):
-        tall = max(tall, rungs[d])
     if tall < 2:
         return best
+    looped = np.zeros((many, bundles), np.int64)
+    for number in range(many):
+        for b in range(bundles):
+            for d in range(dims):
+                if ladder[b, 0, d] > 0:
+                    for i in range(orders.shape[1]):
+                        looped[number, b] |= orders[number, i] == d
+                    if orders.shape[1] == 0:
+                        for loop in range(loops.shape[0]):
+                            looped[number, b] |= loops[loop, LOOP_DIM] == d
     few = min(3, many)
     share = max(16, budget // (2 * many))
     for lap in range(many + few):
@@ -121,11 +139,10 @@ def search(
             costs[number] = np.inf
         order = orders[number]
         if first_lap:
-            level = 0
-            while level < tall:
-                for d in range(dims):
-                    at[d] = min(level, rungs[d] - 1) if looped[number, d] else rungs[d] - 1
-                    size[d] = ladder[d, at[d]]
+            for level in range(tall):
+                for b in range(bundles):
+                    at[b] = min(level, rungs[b] - 1) if looped[number, b] else rungs[b] - 1
+                    put(ladder, b, at[b], size)
                 spent += assess(
                     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate,
                     vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
@@ -135,58 +152,64 @@ def search(
                     ends[number, :] = at
                 if here[S_MISFIT] > 0.0:
                     break
-                level += 1
-        for d in range(dims):
-            at[d] = ends[number, d]
-            size[d] = ladder[d, at[d]]
-        if not first_lap:
-            spent += assess(
-                ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate, vector,
-                mach, independent, limits, counts, points, rows, work, length, size, now, floor,
-            )  # fmt: skip
+        else:
+            now[:] = marks[number]
+        for b in range(bundles):
+            at[b] = ends[number, b]
+            put(ladder, b, at[b], size)
         until = spent + (share if first_lap else budget // (2 * few))
         moving = True
         while moving and spent < until:
             moving = False
             up, down, by = -1, -1, 0
-            for d in range(dims):
-                if not looped[number, d] or rungs[d] < 2:
+            for b in range(bundles):
+                if not looped[number, b] or rungs[b] < 2:
                     continue
-                for other in range(-1, dims if not first_lap else 0):
-                    if other == d or (other >= 0 and (not looped[number, other] or at[other] == 0)):
+                for other in range(-1, bundles if not first_lap else 0):
+                    if other == b or (other >= 0 and (not looped[number, other] or at[other] == 0)):
                         continue
-                    for way in range(3):
-                        # Up, down or to the whole extent; with another dim one rung down: up only.
-                        step = 1 if way == 0 else (-1 if way == 1 else rungs[d] - 1 - at[d])
-                        if (way > 0 and other >= 0) or (way == 2 and step < 2):
+                    for way in range(4):
+                        # Up, down, far up, to the whole; with another bundle one rung down: up only.
+                        step = 1
+                        if way == 1:
+                            step = -1
+                        elif way == 2:
+                            step = 3
+                        elif way == 3:
+                            step = rungs[b] - 1 - at[b]
+                        goal = at[b] + step
+                        if (
+                            goal < 0
+                            or goal >= rungs[b]
+                            or (way > 0 and other >= 0)
+                            or (way == 3 and step < 2)
+                        ):
                             continue
-                        goal = at[d] + step
-                        if goal < 0 or goal >= rungs[d]:
-                            continue
-                        size[d] = ladder[d, goal]
+                        put(ladder, b, goal, size)
                         if other >= 0:
-                            size[other] = ladder[other, at[other] - 1]
+                            put(ladder, other, at[other] - 1, size)
                         spent += assess(
                             ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat,
                             rate, vector, mach, independent, limits, counts, points, rows, work, length, size, here,
                             floor,
                         )  # fmt: skip
-                        size[d] = ladder[d, at[d]]
+                        put(ladder, b, at[b], size)
                         if other >= 0:
-                            size[other] = ladder[other, at[other]]
+                            put(ladder, other, at[other], size)
                         if better(here, now):
                             now[:] = here
-                            up, down, by = d, other, step
+                            up, down, by = b, other, step
             if up >= 0:
                 at[up] += by
-                size[up] = ladder[up, at[up]]
+                put(ladder, up, at[up], size)
                 if down >= 0:
                     at[down] -= 1
-                    size[down] = ladder[down, at[down]]
+                    put(ladder, down, at[down], size)
                 moving = True
         if first_lap:
             costs[number] = now[S_COST] if now[S_MISFIT] == 0.0 else 1e30 + now[S_MISFIT]
             ends[number, :] = at
+            marks[number, :] = now
         if better(now, score):
             score[:] = now
             best = number

@@ -42,7 +42,8 @@ class GroupSpace:
     ----------
     names, extents : the group dims.
     operators : members without the views, in file order.
-    dim_of : per member (views too) the group dim of each of its dims; factors joined with ``*``.
+    dim_of : per member (views too) the group dim of each of its dims; factors joined with ``*``; empty for the
+        dims of a view that no working member reads.
     tensors : graph index of each local tensor; views are replaced by what they view.
     producer : per local tensor the operator (position in ``operators``) that writes it, -1 for external ones.
     readers : per local tensor the operators that read it.
@@ -181,6 +182,7 @@ class _Unifier:
         self.classes = _Classes()
         self.of: list[list[int]] = []  # per member, per dim the class that it started as
         self.alias: dict[int, int] = {}  # a view's output -> what it views
+        self.idle = self._idle_views()
         for at, operator in enumerate(self.members):
             rigid = self._rigid_dims(operator)
             self.of.append(
@@ -236,6 +238,8 @@ class _Unifier:
         outside: dict[int, tuple[int, Access]] = {}
         later: list[tuple[tuple[int, Access], tuple[int, Access]]] = []
         for at, operator in enumerate(self.members):
+            if at in self.idle:
+                continue
             for access in operator.inputs:
                 if access.tensor in writer:
                     source, written = writer[access.tensor]
@@ -250,6 +254,18 @@ class _Unifier:
         for left, right in later:
             self._join(left, right)
         return self._space(joints)
+
+    def _idle_views(self) -> set[int]:
+        """Views whose output no working member reads: they would only cut dims that nobody else has."""
+        used: set[int] = set()
+        idle: set[int] = set()
+        for at in range(len(self.members) - 1, -1, -1):
+            operator = self.members[at]
+            if operator.kind is OpKind.VIEW and not any(access.tensor in used for access in operator.outputs):
+                idle.add(at)
+            else:
+                used.update(access.tensor for access in operator.inputs)
+        return idle if len(idle) < len(self.members) else set()
 
     # From classes to numbers and names.
 
@@ -286,8 +302,11 @@ class _Unifier:
             extents=extents,
             operators=operators,
             dim_of=tuple(
-                tuple("*".join(names[number[c]] for c in self.classes.resolve(start)) for start in starts)
-                for starts in self.of
+                tuple(
+                    "" if at in self.idle else "*".join(names[number[c]] for c in self.classes.resolve(start))
+                    for start in starts
+                )
+                for at, starts in enumerate(self.of)
             ),
             tensors=tuple(local),
             producer=tuple(producer),
@@ -301,7 +320,8 @@ class _Unifier:
         """Numbers in order of first use by a working member; letters of the first that holds the dim whole."""
         order: list[int] = []
         letter: dict[int, str] = {}
-        ranked = sorted(range(len(self.members)), key=lambda at: self.members[at].kind is OpKind.VIEW)
+        shown = [at for at in range(len(self.members)) if at not in self.idle]
+        ranked = sorted(shown, key=lambda at: self.members[at].kind is OpKind.VIEW)
         for at in ranked:
             for dim, start in zip(self.members[at].dims, self.of[at], strict=True):
                 parts = self.classes.resolve(start)
