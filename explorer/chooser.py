@@ -42,13 +42,14 @@ MOST = 500
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line. ``words`` is searched in lower case; a ``reason`` greys it and says why."""
+    """One line. ``words`` is searched in lower case; a ``reason`` greys it and says why; ``keys`` stand last."""
 
     text: str
     remark: str
     words: str
     call: Callable[[], object]
     reason: str = ""
+    keys: str = ""
 
 
 def matching(entries: Sequence[Entry], typed: str, most: int = MOST) -> list[Entry]:
@@ -84,7 +85,7 @@ class _Entries(QAbstractListModel):
             return None
         entry = self.entries[index.row()]
         if role == Qt.ItemDataRole.DisplayRole:
-            return f"{entry.text}  {entry.remark}"
+            return "  ".join(part for part in (entry.text, entry.remark, entry.keys) if part)
         if role == Qt.ItemDataRole.ToolTipRole:
             return entry.reason or entry.remark
         return entry if role == ENTRY else None
@@ -105,6 +106,10 @@ class _Line(QStyledItemDelegate):
         painter.setPen(colours.muted)
         remark = entry.reason or entry.remark
         metrics = QFontMetrics(painter.font())
+        if entry.keys:
+            flags = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(inner, flags, entry.keys)
+            inner.setRight(inner.right() - metrics.horizontalAdvance(entry.keys) - 3 * GRID)
         room = min(metrics.horizontalAdvance(remark) + GRID, int(inner.width() * 0.6))
         painter.drawText(
             inner,
@@ -147,6 +152,9 @@ class Chooser(QDialog):
         self.list.setModel(self.found)
         self.list.setItemDelegate(_Line(self.list))
         self.list.setUniformItemSizes(True)
+        # Lines end where the view ends; by themselves they keep the width that the view had at first.
+        self.list.setResizeMode(QListView.ResizeMode.Adjust)
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setAccessibleName(f"{title}: matches")
         self.list.clicked.connect(lambda *_: self.take())
         self.count = QLabel()

@@ -116,7 +116,9 @@ class KeySheet(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(scroll)
-        self.resize(680, 780)
+        wanted, screen = sheet.sizeHint(), parent.screen().availableGeometry()
+        bar = scroll.verticalScrollBar().sizeHint().width() + 2 * scroll.frameWidth()
+        self.resize(min(wanted.width() + bar, screen.width()), min(wanted.height() + 4, 780, screen.height()))
 
 
 def about_text(log_file: str) -> str:

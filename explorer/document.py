@@ -24,7 +24,8 @@ from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
 from .engine import Engine, ServingRequest, unfused_plan
-from .plan_edit import PlanEdit
+from .names import group_name
+from .plan_edit import PlanEdit, idle_levels, tiles_lost
 from .results import UNFUSED, Baseline, Load, Results
 from .runner import Job, Kernels, Lane, Runner, trace_of
 
@@ -360,6 +361,14 @@ class Document(QObject):
         """Use another machine: the same plan, all numbers anew."""
         self._accelerator = accelerator
         self._new_epoch()
+        idle = idle_levels(self._plan, accelerator)
+        if idle:
+            there = ", ".join(level.name for level in accelerator.memory[1:])
+            self.said.emit(
+                f"Tiles set for {', '.join(idle)} do not apply to {accelerator.name}'s {there}; "
+                "they are kept for machines that have it.",
+                "warning",
+            )
 
     def set_precision(self, precision: str) -> None:
         """Compute all floats in `precision` (short name; empty: as the file says)."""
@@ -416,6 +425,11 @@ class Document(QObject):
                 self._show()
             return
         self.undo_stack.push(PlanEdit(self._install, before, plan, text, merge))
+        lost = tiles_lost(before, plan)
+        if lost:
+            names = ", ".join(group_name(index) for index in lost[:3]) + (" …" if len(lost) > 3 else "")
+            what = "tile is" if len(lost) == 1 else "tiles are"
+            self.said.emit(f"{names}: the {what} chosen anew; what was set was for other operators.", "note")
 
     def undo(self) -> None:
         """One entry back."""
@@ -430,6 +444,7 @@ class Document(QObject):
     def _install(self, plan: Plan) -> None:
         self._plan = plan
         self._preview = None
+        self.withdraw_offer()  # it was for the plan before: undo and redo come here too
         self._show()
 
     def _show(self) -> None:

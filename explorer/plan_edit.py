@@ -1,4 +1,4 @@
-"""The undo command: because plans are immutable values, one class serves every edit.
+"""The undo command: because plans are immutable values, one class serves every edit. And what edits lose.
 
 Knows two plans and how to make one the committed plan. Must not know what the edit was.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from PySide6.QtGui import QUndoCommand
 
+from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
 
@@ -49,3 +50,28 @@ class PlanEdit(QUndoCommand):
     def redo(self) -> None:
         """To the plan after; Qt also calls it when the entry is pushed."""
         self._install(self.after)
+
+
+def tiles_lost(before: Plan, after: Plan) -> tuple[int, ...]:
+    """Groups of `after` that have no knobs, although operators of theirs were in a group that had some.
+
+    A group that kept its operators had its knobs taken off on purpose and is not counted.
+    """
+    had = {o: group for group in before.groups if group.has_knobs for o in group.operators}
+    if not had:
+        return ()
+    return tuple(
+        index
+        for index in after.changed(before)
+        if not (group := after.groups[index]).has_knobs
+        and any(o in had and had[o].operators != group.operators for o in group.operators)
+    )
+
+
+def idle_levels(plan: Plan | None, accelerator: Accelerator) -> tuple[str, ...]:
+    """Memory levels for which `plan` sets tiles and which `accelerator` lacks, in order of appearance."""
+    there = {level.name for level in accelerator.memory}
+    groups = () if plan is None else plan.groups
+    return tuple(
+        dict.fromkeys(level.memory for group in groups for level in group.levels if level.memory not in there)
+    )

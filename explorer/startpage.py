@@ -174,12 +174,18 @@ class StartPage(QWidget):
         whole = QVBoxLayout(self)
         whole.setContentsMargins(0, 0, 0, 0)
         whole.addWidget(scroll)
-        self._fill(self._samples, samples(), "No sample is installed. Open a model of your own.")
+        packed = [(name, line, name) for name, line in samples()]
+        self._fill(self._samples, packed, "No sample is installed. Open a model of your own.")
 
     def show_recent(self, paths: Sequence[str]) -> None:
         """List recent files, the newest first; those that are gone are left out."""
-        there = [(Path(path).name, path) for path in paths if Path(path).is_file()]
-        self._fill(self._recent, there, "Nothing yet. Files that you open appear here.", by_line=True)
+        packed = folder("sample_graphs").resolve()
+        there: list[tuple[str, str, str]] = []
+        for path in map(Path, paths):
+            if path.is_file():
+                ours = path.resolve().parent == packed
+                there.append((path.stem if ours else path.name, "sample" if ours else str(path), str(path)))
+        self._fill(self._recent, there, "Nothing yet. Files that you open appear here.")
 
     def show_open(self, name: str) -> None:
         """Offer the way back to the open model; empty where none is open."""
@@ -191,16 +197,14 @@ class StartPage(QWidget):
         self.error.setText(f"✕  {sentence}" if sentence else "")
         self.error.setVisible(bool(sentence))
 
-    def _fill(
-        self, column: QVBoxLayout, rows: Sequence[tuple[str, str]], empty: str, *, by_line: bool = False
-    ) -> None:
+    def _fill(self, column: QVBoxLayout, rows: Sequence[tuple[str, str, str]], empty: str) -> None:
+        """Cards of (name, line about it, what to open)."""
         while (item := column.takeAt(0)) is not None:
             widget = item.widget()
             if widget is not None:
                 widget.deleteLater()
-        for name, line in rows:
+        for name, line, source in rows:
             card = Card(name, line)
-            source = line if by_line else name
             card.clicked.connect(lambda _=False, chosen=source: self.wanted.emit(chosen))
             column.addWidget(card)
         if not rows:

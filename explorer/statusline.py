@@ -1,6 +1,7 @@
 """The status bar: the last sentence with its sign, what is selected, what runs, Cancel after 300 ms.
 
-Knows the document's signals. Sentences stay until the next one: a reason that vanishes is no reason.
+Knows the document's signals. Sentences stay until the next one: a reason that vanishes is no reason. What a
+warning is about is over with the next edit, undo or machine, and the warning with it.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ class StatusLine(QStatusBar):
         self._late.setInterval(PATIENCE_MS)
         self._late.timeout.connect(self._show_work)
         self._busy = ""
+        self._machine = document.accelerator
+        document.undo_stack.indexChanged.connect(self._move_on)
+        document.machine_changed.connect(self._machine_changed)
         document.said.connect(self.say)
         document.busy_changed.connect(self._busy_changed)
         document.ready_changed.connect(self._show_work)
@@ -67,6 +71,16 @@ class StatusLine(QStatusBar):
         self.sentence.style().polish(self.sentence)
         if QAccessible.isActive():
             QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self.sentence, sentence))
+
+    def _move_on(self, *_: object) -> None:
+        """The plan or the machine is another one: a warning about the last one goes."""
+        if self.sentence.property("state"):
+            self.say("")
+
+    def _machine_changed(self) -> None:
+        before, self._machine = self._machine, self.document.accelerator
+        if before is not None and before is not self._machine:
+            self._move_on()
 
     def _busy_changed(self, title: str) -> None:
         """Show what runs once it takes longer than a hand waits."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QBrush, QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QBrush, QColor, QFontMetrics, QHelpEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from model.cost.result import CostRequest, CostResult, LevelMapping
@@ -25,7 +25,8 @@ from .tile_sizes import ladder, units
 
 MOST_SIZES = 11
 SLICE = 3  # cells a job: an edit waits for at most that many evaluations
-CAPTION, LEGEND = 20, 34
+CAPTION, LEGEND = 20, 48
+TICKS = 14  # of the legend: the sizes of the columns, right below them
 CELL_HEIGHT = 14
 
 
@@ -175,8 +176,15 @@ class TileMap(QWidget):
         return QSize(200, self.height())
 
     def _rect(self, column: int, row: int) -> QRectF:
-        wide = self.width() / max(1, len(self._columns))
-        return QRectF(column * wide, CAPTION + row * CELL_HEIGHT, wide - 1, CELL_HEIGHT - 1)
+        gutter = self._gutter()
+        wide = (self.width() - gutter) / max(1, len(self._columns))
+        return QRectF(gutter + column * wide, CAPTION + row * CELL_HEIGHT, wide - 1, CELL_HEIGHT - 1)
+
+    def _gutter(self) -> int:
+        """Pixels at the left for the sizes of the rows."""
+        metrics = QFontMetrics(look.font(look.TINY))
+        ends = (self._rows[0], self._rows[-1]) if self._rows else ()
+        return max((metrics.horizontalAdvance(f"{size:,}") for size in ends), default=0) + 5
 
     def _best(self) -> tuple[int, int] | None:
         fitting = [(latency, cell) for cell, (latency, fits) in self._cells.items() if fits]
@@ -194,7 +202,7 @@ class TileMap(QWidget):
         painter.drawText(
             QRectF(0, 0, self.width(), CAPTION - 4),
             Qt.AlignmentFlag.AlignVCenter,
-            f"latency over {self._key.dims[0]} × {self._key.dims[1]}",
+            f"latency over {self._key.dims[0]} → and {self._key.dims[1]} ↓",
         )
         fitting = [latency for latency, fits in self._cells.values() if fits]
         low, high = (min(fitting), max(fitting)) if fitting else (1.0, 1.0)
@@ -202,6 +210,7 @@ class TileMap(QWidget):
         for y, row in enumerate(self._rows):
             for x, column in enumerate(self._columns):
                 self._cell(painter, self._rect(x, y), (column, row), low, high)
+        self._ticks(painter)
         self._marks(painter, best)
         self._legend(painter, low, high, bool(fitting))
         painter.end()
@@ -241,16 +250,34 @@ class TileMap(QWidget):
                 painter.setPen(QPen(QColor(color), width))
                 painter.drawEllipse(ring.center(), 4, 4)
 
+    def _ticks(self, painter: QPainter) -> None:
+        """The first and the last size of each axis: columns below the cells, rows at their left."""
+        painter.setFont(look.font(look.TINY))
+        painter.setPen(look.palette().muted)
+        right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        gutter, last = self._gutter(), len(self._rows) - 1
+        for row in {0, last}:
+            rect = QRectF(0, CAPTION + row * CELL_HEIGHT, gutter - 4, CELL_HEIGHT - 1)
+            painter.drawText(rect, right, f"{self._rows[row]:,}")
+        line = QRectF(gutter, CAPTION + CELL_HEIGHT * (last + 1), self.width() - gutter, TICKS)
+        assert self._key is not None
+        painter.drawText(line, Qt.AlignmentFlag.AlignVCenter, f"{self._columns[0]:,}")
+        painter.drawText(line, Qt.AlignmentFlag.AlignCenter, f"{self._key.dims[0]} →")
+        painter.drawText(line, right, f"{self._columns[-1]:,}")
+        if last > 1:
+            middle = QRectF(0, CAPTION + last / 2 * CELL_HEIGHT, gutter - 4, CELL_HEIGHT - 1)
+            painter.drawText(middle, right, "↓")
+
     def _legend(self, painter: QPainter, low: float, high: float, known: bool) -> None:
         colours = look.palette()
-        top = CAPTION + CELL_HEIGHT * len(self._rows) + 3
+        top = CAPTION + CELL_HEIGHT * len(self._rows) + TICKS + 3
         painter.setFont(look.font(look.TINY))
         painter.setPen(colours.muted)
         row = QRectF(0, top, self.width(), 14)
         if not known:
             painter.drawText(row, Qt.AlignmentFlag.AlignLeft, "computing at rest …")
             return
-        slow, fast = f"{look.fmt_seconds(high)}", f"{look.fmt_seconds(low)}"
+        slow, fast = f"slower {look.fmt_seconds(high)}", f"{look.fmt_seconds(low)} faster"
         metrics = painter.fontMetrics()
         left = metrics.horizontalAdvance(slow) + 6
         bar = 56
@@ -266,7 +293,8 @@ class TileMap(QWidget):
     def _under(self, at: QPointF) -> tuple[int, int] | None:
         if not self._columns or not self._rows:
             return None
-        x = int(at.x() / (self.width() / len(self._columns)))
+        gutter = self._gutter()
+        x = math.floor((at.x() - gutter) / ((self.width() - gutter) / len(self._columns)))
         y = int((at.y() - CAPTION) / CELL_HEIGHT)
         if 0 <= x < len(self._columns) and 0 <= y < len(self._rows) and at.y() >= CAPTION:
             return self._columns[x], self._rows[y]

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QPointF, QRectF, QRegularExpression, QSize, Qt, Signal
 from PySide6.QtGui import (
     QFocusEvent,
-    QIntValidator,
     QKeyEvent,
     QMouseEvent,
     QPainter,
     QPaintEvent,
+    QRegularExpressionValidator,
     QWheelEvent,
 )
 from PySide6.QtWidgets import (
@@ -46,6 +46,10 @@ class Sizes(Protocol):
 
     def cancel(self) -> None: ...
 
+    def note(self, sentence: str) -> None: ...
+
+    def leave(self) -> None: ...
+
 
 class Number(QLineEdit):
     """The figure of a stepper: type any integer, or press and drag sideways to pass the good sizes."""
@@ -58,6 +62,10 @@ class Number(QLineEdit):
     """Emitted when Escape ends a drag."""
     entered = Signal(int)
     """Emitted when a number was typed."""
+    clamped = Signal(str)
+    """Emitted after `entered` with what was typed, where it is no size: 0, or beyond the extent."""
+    taken = Signal()
+    """Emitted when Enter was pressed: the hand is done here."""
     nudged = Signal(int)
     """Emitted by the arrow keys and the wheel, with the rungs to go."""
 
@@ -71,20 +79,29 @@ class Number(QLineEdit):
         self.setToolTip("Drag sideways, use the wheel or the arrow keys, or type any number and press Enter")
         self._pressed: QPointF | None = None
         self._scrubbing = False
-        self._shown = 1
+        self._shown = self._extent = 1
+        # Any digits: a validator with the extent as its bound would swallow the last digit of a larger number.
+        self.setValidator(QRegularExpressionValidator(QRegularExpression("[0-9]+"), self))
         self.returnPressed.connect(self._enter)
+        self.returnPressed.connect(self.taken)
 
     def show_number(self, value: int, extent: int) -> None:
         """Show `value` unless the user is typing."""
-        self._shown = value
-        self.setValidator(QIntValidator(1, min(extent, 2**31 - 1), self))
+        self._shown, self._extent = value, extent
         if not (self.hasFocus() and self.isModified()):
             self.setText(str(value))
 
     def _enter(self) -> None:
+        """Take what was typed; a number that is no size becomes the nearest one, and that is told."""
         self.setModified(False)
-        if self.text() and int(self.text()) != self._shown:
-            self.entered.emit(int(self.text()))
+        typed = self.text()
+        size = max(1, min(int(typed), self._extent))
+        self.setText(str(size))
+        if size != self._shown:
+            self._shown = size
+            self.entered.emit(size)
+        if size != int(typed):
+            self.clamped.emit(typed.lstrip("0") or "0")
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         """Leaving the field takes what was typed, where it is a legal number."""
@@ -189,6 +206,8 @@ class DimRow:
         self.number.dropped.connect(self._drop)
         self.number.cancelled.connect(editor.cancel)
         self.number.entered.connect(self.put)
+        self.number.clamped.connect(self._clamped)
+        self.number.taken.connect(editor.leave)
         self.number.nudged.connect(self.step)
         self.state.clicked.connect(lambda: editor.set_size(self.dim, None))
 
@@ -224,6 +243,14 @@ class DimRow:
     def put(self, size: int) -> None:
         """Set this size."""
         self.editor.set_size(self.dim, max(1, min(size, self.fit.extent)))
+
+    def _clamped(self, typed: str) -> None:
+        size = f"{self.fit.extent:,}, the whole dim" if int(typed) else "1"
+        self.editor.note(f"{self.dim} has {self.fit.extent:,}: {int(typed):,} was taken as {size}.")
+
+    def restore(self) -> None:
+        """Show the size in use again: what was typed was refused."""
+        self.number.show_number(self.fit.size, self.fit.extent)
 
     def _scrub(self, rungs: int) -> None:
         size = stepped(self._from, self.fit.extent, self.fit.unit, rungs)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import islice, permutations
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -41,6 +41,9 @@ MOST_ORDERS = 24
 
 class TileEditor(Panel):
     """The tile panel."""
+
+    left = Signal()
+    """Emitted when a size was entered: the keyboard may go back to the canvas."""
 
     def __init__(self, document: Document) -> None:
         super().__init__(document, "tiles", "Tile", "sizes, order and stages of one group")
@@ -278,6 +281,14 @@ class TileEditor(Panel):
         """Whether a scrub is under way."""
         return self.document.previewing
 
+    def note(self, sentence: str) -> None:
+        """Say what became of a size that was typed."""
+        self.document.said.emit(sentence, "note")
+
+    def leave(self) -> None:
+        """Enter was pressed in a size."""
+        self.left.emit()
+
     def cancel(self) -> None:
         """A scrub was given up: no trace."""
         self.document.preview(None)
@@ -319,6 +330,8 @@ class TileEditor(Panel):
         except PlanError as refusal:
             document.said.emit(refusal.sentence(), "warning")
             self._words(f"⚠ {refusal.sentence()}", "warn")
+            for row in self.rows:
+                row.restore()
             return
         if preview:
             document.preview(plan)

@@ -148,6 +148,7 @@ class Window(QMainWindow):
         self._soon.setInterval(0)
         self._soon.timeout.connect(self._refresh_actions)
         self.canvas.tile_requested.connect(lambda *_: self.show_tiles())
+        self.tiles.left.connect(self.canvas.setFocus)
         self.start.wanted.connect(self.open)
         self.start.browse.connect(self.open_dialog)
         self.start.back.connect(lambda: self.pages.setCurrentWidget(self.docks))
@@ -467,17 +468,18 @@ class Window(QMainWindow):
 
     def _go(self, operator: int) -> None:
         self.document.select((operator,))
-        self.canvas.reveal((operator,))
+        self.canvas.centre((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""
         entries = [
             Entry(
                 action.text.rstrip("…"),
-                " · ".join(part for part in (action.menu, actions.shortcut_text(action)) if part),
+                action.menu,
                 f"{action.text} {action.menu} {action.tip}".lower(),
                 self.actions_by_id[action.id].trigger,
                 action.reason(self.document),
+                actions.shortcut_text(action),
             )
             for action in ACTIONS
         ]

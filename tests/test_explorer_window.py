@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, QRect, QSettings, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QKeySequence
-from PySide6.QtWidgets import QApplication, QFileDialog
+from PySide6.QtWidgets import QApplication, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
@@ -21,6 +21,7 @@ from explorer.search import index
 from explorer.startpage import Card
 from explorer.tile_sizes import Fit, ladder, stepped, units
 from explorer.window import Window
+from model.packaged import folder
 from model.plan.edits import contraction_tails
 
 from . import made_results, worked
@@ -106,7 +107,10 @@ def test_the_key_sheet_shows_every_key(qtbot, window):
             assert any(text in line for line in shown)
     sheet = KeySheet(window)
     qtbot.addWidget(sheet)
-    sheet.grab()
+    sheet.show()
+    assert sheet.grab().width() <= sheet.screen().availableGeometry().width()
+    (area,) = sheet.findChildren(QScrollArea)
+    assert area.horizontalScrollBar().maximum() == 0
 
 
 # -------------------------------------------------------------------------------------------- edits
@@ -182,6 +186,20 @@ def test_a_refusal_is_said_and_its_fix_is_one_key_away(qtbot, window):
     assert len(document.plan.groups) == 1
 
 
+def test_a_refusal_hides_the_bar_and_goes_with_the_next_undo(qtbot, window):
+    fill(qtbot, window)
+    document, bar = window.document, window.canvas.bar
+    document.select((2, 3))
+    window.editor.fuse()
+    document.select((0, 9))
+    assert bar.isVisibleTo(window)
+    window.editor.fuse()
+    assert document.offer is not None and not bar.isVisibleTo(window)
+    document.undo()
+    assert document.offer is None and window.status.sentence.text() == ""
+    assert bar.isVisibleTo(window)
+
+
 def test_verbs_without_a_selection_say_what_to_do(qtbot, window):
     fill(qtbot, window)
     window.document.select(())
@@ -226,6 +244,9 @@ def test_find_points_and_selects(qtbot, window):
     window._choosing._search()
     qtbot.keyClick(window._choosing.typed, Qt.Key.Key_Return)
     assert window.document.selection == (7,)
+    stage = window.canvas.stage
+    x, y = stage.camera.to_screen(*stage.middle(7))
+    assert abs(x - stage.size.width() / 2) < 1 and abs(y - stage.size.height() / 2) < 1
 
 
 def test_a_chooser_says_when_nothing_matches(qtbot, window):
@@ -294,6 +315,44 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     assert not document.plan.groups[1].has_knobs
     settle(qtbot, document)
     assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
+
+
+def test_enter_in_a_size_gives_the_keys_back_and_a_size_too_large_is_the_whole_dim(qtbot, window):
+    fill(qtbot, window)
+    document, tiles = window.document, window.tiles
+    document.select((3,))
+    settle(qtbot, document)
+    window.activateWindow()
+    row = tiles.rows[0]
+    before, extent = document.plan, row.fit.extent
+    row.number.setFocus()
+    row.number.selectAll()
+    qtbot.keyClicks(row.number, f"{extent}0")
+    assert row.number.text() == f"{extent}0"
+    qtbot.keyClick(row.number, Qt.Key.Key_Return)
+    assert dict(document.plan.groups[1].level("buffer").tile) == {"m": extent}
+    assert f"{extent}0" in window.status.sentence.text().replace(",", "")
+    assert not row.number.hasFocus() and window.canvas.hasFocus()
+    qtbot.wait(5)
+    qtbot.keyClick(QApplication.focusWidget(), Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
+    assert document.plan == before
+
+
+def test_tiles_that_an_edit_or_a_machine_drops_are_named(qtbot, window):
+    fill(qtbot, window)
+    document, words = window.document, window.status.sentence
+    document.select((3,))
+    settle(qtbot, document)
+    window.tiles.rows[0].put(32)
+    machine = made_results.machine()
+    shared = replace(machine.memory[1], name="shared")
+    document.set_accelerator(replace(machine, name="a100", memory=(machine.memory[0], shared)))
+    assert "Tiles set for buffer do not apply to a100's shared" in words.text()
+    document.set_accelerator(machine)
+    assert words.text() == ""
+    document.select((2, 3))
+    window.editor.fuse()
+    assert words.text().startswith("G1: the tile is chosen anew")
 
 
 def test_scrubbing_previews_and_is_one_entry(qtbot, window):
@@ -405,9 +464,11 @@ def test_both_themes_repaint_the_window(qtbot, window):
 def test_the_start_page_lists_samples_and_recent_files(qtbot, window, tmp_path):
     recent = tmp_path / "mine.onnx"
     recent.write_bytes(b"x")
-    window.start.show_recent([str(recent), str(tmp_path / "gone.onnx")])
+    sample = folder("sample_graphs") / "swiglu_mlp.onnx"
+    window.start.show_recent([str(recent), str(tmp_path / "gone.onnx"), str(sample)])
     names = [card.text() for card in window.start.findChildren(Card)]
     assert "transformer_block" in names and "mine.onnx" in names and "gone.onnx" not in names
+    assert "swiglu_mlp.onnx" not in names and names.count("swiglu_mlp") == 2
     assert window.pages.currentWidget() is window.start
     with qtbot.waitSignal(window.start.wanted) as wanted:
         next(c for c in window.start.findChildren(Card) if c.text() == "mine.onnx").click()

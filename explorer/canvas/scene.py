@@ -240,7 +240,9 @@ class Scene:
         return self.piece_edge[found], points[at], points[at + 1]
 
     def chips_in(self, rect: Rect) -> NDArray[np.int64]:
-        """Chips that meet `rect`."""
+        """Chips that meet `rect`; none in a provisional picture, where no line keeps room for them."""
+        if self.layout.provisional:
+            return np.empty(0, dtype=np.int64)
         x, y = self.chip_xy[:, 0], self.chip_xy[:, 1]
         half_width, half_height = CHIP[0] / 2, CHIP[1] / 2
         return np.flatnonzero(

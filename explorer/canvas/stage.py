@@ -320,6 +320,16 @@ class Stage(QObject):
             camera = camera.zoomed(REVEALED_ZOOM / camera.zoom, *camera.to_screen(*self.middle(chosen[0])))
         self.set_camera(camera.showing(self.around(chosen), self.size.width(), self.size.height()))
 
+    def centre(self, operators: Iterable[int]) -> None:
+        """Move the picture so that these operators lie in the middle, readable."""
+        chosen = list(operators)
+        if self.scene is None or not chosen:
+            return
+        zoom = self.camera.zoom if self.camera.zoom >= READ else REVEALED_ZOOM
+        left, top, right, bottom = self.around(chosen)
+        width, height = self.size.width() / zoom, self.size.height() / zoom
+        self.set_camera(Camera((left + right - width) / 2, (top + bottom - height) / 2, zoom))
+
     def first_look(self) -> None:
         """The whole graph where it can be made out, else its beginning, readable."""
         scene, size = self.scene, self.size

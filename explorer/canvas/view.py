@@ -135,6 +135,8 @@ class GraphCanvas(QAbstractScrollArea):
         if isinstance(gesture, Edit) and self.document.plan is not gesture.base:
             self._gesture = None  # the edit was committed by a key, or undone, while the hand was down
             self._end_gesture()
+        if not self.document.previewing and self._gesture is None:
+            self._standing = NOTHING  # it spoke of another plan
         if self.interface is not None:
             self.interface.forget()
         if self._gesture is None:
@@ -168,14 +170,13 @@ class GraphCanvas(QAbstractScrollArea):
         document = self.document
         offer, plan, selection = document.offer, document.plan, document.selection
         if offer is None:
-            self._standing = NOTHING
+            self._stand(NOTHING)
         elif self._gesture is None and self._standing is NOTHING and plan is not None and selection:
             label = plan.membership
             mine = {int(label[operator]) for operator in selection}
             fixed = {o for group in offer.plan.changed(plan) for o in offer.plan.groups[group].operators}
             joining = tuple(sorted(o for o in fixed if int(label[o]) not in mine))
-            self._standing = self._note_at(selection[-1], offer.sentence, joining)
-        self.viewport().update()
+            self._stand(self._note_at(selection[-1], offer.sentence, joining))
 
     @Slot(str, str)
     def _said(self, sentence: str, level: str) -> None:
@@ -500,10 +501,15 @@ class GraphCanvas(QAbstractScrollArea):
         elif gesture is None:
             self.document.take_offer()
 
-    def _clear_standing(self) -> None:
-        self._standing = NOTHING
-        self.document.withdraw_offer()
+    def _stand(self, feedback: Feedback) -> None:
+        """Show what outlives its gesture; the bar makes room for a sentence."""
+        self._standing = feedback
+        self._place_bar()
         self.viewport().update()
+
+    def _clear_standing(self) -> None:
+        self.document.withdraw_offer()
+        self._stand(NOTHING)
 
     def focusInEvent(self, event: QFocusEvent) -> None:
         """The ring of the keyboard appears."""
@@ -592,8 +598,7 @@ class GraphCanvas(QAbstractScrollArea):
         operators: tuple[int, ...] = getattr(refusal, "operators", ()) or self.document.selection[-1:]
         if not self.has_scene or not operators:
             return
-        self._standing = explained(refusal, self._note_at(operators[-1], "", ()))
-        self.viewport().update()
+        self._stand(explained(refusal, self._note_at(operators[-1], "", ())))
 
     def _note_at(self, operator: int, text: str, joining: tuple[int, ...]) -> Feedback:
         """A note below an operator, with what the fix would include."""
@@ -605,13 +610,14 @@ class GraphCanvas(QAbstractScrollArea):
 
     @Slot(object)
     def _hint(self, needed: tuple[int, ...]) -> None:
-        self._standing = Feedback(joining=needed) if needed else NOTHING
-        self.viewport().update()
+        if not self._standing.text:  # hiding the bar under the pointer must not take the refusal away
+            self._standing = Feedback(joining=needed) if needed else NOTHING
+            self.viewport().update()
 
     def _place_bar(self) -> None:
         selection = self.document.selection
         busy = self._gesture is not None and self._gesture.moved
-        if not self.has_scene or len(selection) < 2 or busy:
+        if not self.has_scene or len(selection) < 2 or busy or self._standing.text:
             self.bar.hide()
             return
         left, top, right, bottom = self.stage.hulls_around(selection)
@@ -645,6 +651,11 @@ class GraphCanvas(QAbstractScrollArea):
         """Move the picture just so far that these operators are seen, readable."""
         self.stage.settle()
         self.stage.reveal(operators)
+
+    def centre(self, operators: Iterable[int]) -> None:
+        """These operators in the middle, readable."""
+        self.stage.settle()
+        self.stage.centre(operators)
 
     def reveal_selection(self) -> None:
         """Bring the selected operators into view, as large as they fit."""
