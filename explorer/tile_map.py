@@ -183,8 +183,9 @@ class TileMap(QWidget):
     def _gutter(self) -> int:
         """Pixels at the left for the sizes of the rows."""
         metrics = QFontMetrics(look.font(look.TINY))
-        ends = (self._rows[0], self._rows[-1]) if self._rows else ()
-        return max((metrics.horizontalAdvance(f"{size:,}") for size in ends), default=0) + 5
+        ends = [f"{size:,}" for size in (*self._rows[:1], *self._rows[-1:])]
+        ends.append(f"{self._key.dims[1]} ↓" if self._key else "")
+        return max(metrics.horizontalAdvance(text) for text in ends) + 5
 
     def _best(self) -> tuple[int, int] | None:
         fitting = [(latency, cell) for cell, (latency, fits) in self._cells.items() if fits]
@@ -266,7 +267,7 @@ class TileMap(QWidget):
         painter.drawText(line, right, f"{self._columns[-1]:,}")
         if last > 1:
             middle = QRectF(0, CAPTION + last / 2 * CELL_HEIGHT, gutter - 4, CELL_HEIGHT - 1)
-            painter.drawText(middle, right, "↓")
+            painter.drawText(middle, right, f"{self._key.dims[1]} ↓")
 
     def _legend(self, painter: QPainter, low: float, high: float, known: bool) -> None:
         colours = look.palette()
