@@ -10,6 +10,7 @@ import pytest
 from explorer.canvas.blocks import CHIP, make_block
 from explorer.canvas.cuts import CutTrack
 from explorer.canvas.layout import Layout, LayoutRequest, Member, lay_out, provisional
+from explorer.canvas.scene import Scene
 from explorer.canvas.transition import between
 from model.graph.graph import OperatorGraph
 from model.plan import edits
@@ -196,6 +197,8 @@ def test_the_quick_picture_has_a_row_for_each_rank() -> None:
     assert (layout.boxes[producers, 3] < layout.boxes[consumers, 1]).all()
     boxes = layout.boxes
     assert not (overlaps(boxes, boxes) & ~np.eye(len(boxes), dtype=bool)).any()
+    scene = Scene(layout)
+    assert len(scene.chip_edges) and not len(scene.chips_in(layout.bounds))  # no line keeps room for them
 
 
 def test_the_way_between_two_layouts_begins_and_ends_at_them() -> None:
