@@ -539,11 +539,12 @@ def _chosen(problem: Problem, knobs: Knobs) -> tuple[str, ...]:
     """Names of the parts that the user left open."""
     buffer = problem.machine.accelerator.buffer.name
     out: list[str] = []
-    if len(knobs.tile) < len(problem.space.extents):
+    if any(extent > 1 and d not in knobs.tile for d, extent in enumerate(problem.space.extents)):
         out.append(f"{buffer}.tile")
     if not knobs.order:
         out.append(f"{buffer}.loop_order")
-    out.append(f"{buffer}.retain")
+    if any(t.home == OUTER and i not in knobs.retain for i, t in enumerate(problem.base.tensors)):
+        out.append(f"{buffer}.retain")
     if knobs.tree is None:
         out.append("tree")
     if problem.machine.levels == 2 and not knobs.register_tile:
