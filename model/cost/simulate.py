@@ -25,6 +25,7 @@ from .timing import launch_times, makespan
 from .tree import plain_name
 from .units import Machine
 
+_REMEMBERED = 10_000  # solved groups, some 10 kB each, before a cache starts anew
 _SLOTS = {name: getattr(GroupResult, name) for name in GroupResult.__slots__}
 _READ = attrgetter(*_SLOTS)
 _WRITE = tuple(slot.__set__ for slot in _SLOTS.values())
@@ -81,9 +82,9 @@ class GroupCache:
         self._graph: OperatorGraph | None = None
         self._facts: _Facts | None = None
         self._graphs = 0
-        # By identity: the cache keeps every solution, so that identities stay their own.
-        self.launched: dict[tuple[int, int], NDArray[np.void]] = {}
-        self.templates: dict[int, GroupResult] = {}
+        # By identity of a solution, which stands in the entry so that its identity stays its own.
+        self.launched: dict[tuple[int, int], tuple[Solution, NDArray[np.void]]] = {}
+        self.templates: dict[int, tuple[Solution, GroupResult]] = {}
         self.evaluated = 0
 
     def scope(self, request: CostRequest) -> _Scope:
@@ -92,6 +93,9 @@ class GroupCache:
             self._graph, self._facts = request.graph, _Facts(request.graph, self._keys)
             self._scopes.clear()
             self._graphs += 1
+        if len(self._solutions) > max(_REMEMBERED, 4 * len(request.graph.operators)):
+            for memory in (self._solutions, self._scopes, self.launched, self.templates):
+                memory.clear()
         number, machine = self._machines.setdefault(
             request.accelerator, (len(self._machines), Machine(request.accelerator))
         )
@@ -285,9 +289,8 @@ def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums)
     ):
         first = group.operators[0]
         known = scope.last.get(first)
-        phases = cache.launched.get((id(solution), delay))
-        if phases is None:
-            phases = _with_launch(cache, solution, delay)
+        entry = cache.launched.get((id(solution), delay))
+        phases = _with_launch(cache, solution, delay) if entry is None else entry[1]
         if known is not None and known[1] is solution and known[0].operators == group.operators:
             result = known[2]
             if result.start_s != start_s or result.phases is not phases:
@@ -308,7 +311,7 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
         found[0] = (0, delay_ns, 0, 0, 0)
         found[1:] = solution.phases
         found.setflags(write=False)
-    cache.launched[id(solution), delay_ns] = found
+    cache.launched[id(solution), delay_ns] = (solution, found)
     return found
 
 
@@ -333,9 +336,9 @@ def _named(
     """A solution under the names of one group."""
     members, graph = group.operators, facts.graph
     tensors = tensors_of(graph, members)
-    template = cache.templates.get(id(solution))
-    if template is None:
-        template = cache.templates[id(solution)] = _template(solution)
+    entry = cache.templates.get(id(solution))
+    if entry is None:
+        entry = cache.templates[id(solution)] = (solution, _template(solution))
     names = [graph.tensors[t].name for t in tensors]
     levels = tuple(
         [
@@ -351,7 +354,7 @@ def _named(
     )
     where = _label(graph, members) if solution.warnings else ""
     return _copy(
-        template,
+        entry[1],
         operators=members,
         levels=levels,
         tree="".join(
