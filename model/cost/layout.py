@@ -137,6 +137,7 @@ def pack(nest: Nest) -> NestArrays:
                     (
                         o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
                         len(axis_rows), shapes.of(access), elements, access.depth[0], access.depth[-1],
+                        all(isinstance(axis, SimpleAxis) for axis in access.axes),
                     )
                 )  # fmt: skip
                 if is_write:

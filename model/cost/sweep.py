@@ -30,8 +30,8 @@ ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_EN
     6,
     7,
 )
-ACC_ELEMENTS, ACC_DEPTH0, ACC_DEPTH1 = 8, 9, 10
-ACC_COLUMNS = 11
+ACC_ELEMENTS, ACC_DEPTH0, ACC_DEPTH1, ACC_PLAIN = 8, 9, 10, 11  # plain: all of its axes are simple
+ACC_COLUMNS = 12
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
 AXIS_COLUMNS = 7
@@ -228,6 +228,8 @@ def indirect_sum(axes, x, row, depth, loops, extents):
 @kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])")
 def swept(acc, a, axes, row, depth, loops, extents):
     """Elements of access `a` summed over the iterations of the loops that touch it, among ``row[:depth]``."""
+    if acc[a, ACC_PLAIN]:
+        return acc[a, ACC_ELEMENTS]
     total = 1
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
         kind = axes[x, AXIS_KIND]
@@ -243,6 +245,17 @@ def swept(acc, a, axes, row, depth, loops, extents):
 @kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])")
 def repeats(mask, row, depth, loops, extents):
     """Iterations of the loops over the dims of `mask` among ``row[:depth]``."""
+    total = 1
+    seen = 0
+    nested = False
+    for j in range(depth):
+        bit = 1 << loops[row[j], LOOP_DIM]
+        if mask & bit:
+            nested = nested or (seen & bit) != 0
+            seen |= bit
+            total *= loops[row[j], LOOP_TRIPS]
+    if not nested:  # the only loop of a dim has its static trips
+        return total
     total = 1
     seen = 0
     for j in range(depth):
