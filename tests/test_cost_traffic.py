@@ -265,3 +265,25 @@ def test_unknown_names_in_a_plan_are_said_and_not_used() -> None:
     said = " ".join(what for _, what, _ in group.warnings)
     assert "no dim 'zz'" in said
     assert "no tensor 'nothing'" in said
+
+
+def test_a_tree_may_name_operators_by_type_and_index() -> None:
+    sketch = Sketch()
+    sketch.tensor("X", 64, 32)
+    sketch.tensor("W", 32, 16, weight=True)
+    sketch.product("X", "W", "T")
+    sketch.pointwise("Relu", ["T"], "Y", "relu")
+    plain = sketch.graph("Y")
+    odd = replace(
+        plain,
+        operators=(replace(plain.operators[0], name="block {1}, product"), plain.operators[1]),
+    )
+    group = run(odd, {"m": 16, "n": 16, "k": 32}, tree="m { MatMul_0, Relu_1 }")
+    # A name that could not be read back is written by type and index.
+    assert group.tree == "m { MatMul_0, Relu_1 }"
+
+
+def test_single_copies_force_one_stage() -> None:
+    group = run(product(64, 64, 64), {"m": 16, "n": 64, "k": 64}, stages=2)
+    assert group.stages == 1
+    assert any("single copies" in what for _, what, _ in group.warnings)

@@ -36,13 +36,14 @@ class Knobs:
         self.elements = self.dims(list(group.elements))
         self.parallel = self.sizes(list(group.parallel), clamp=False)
         self.stages = group.stages
+        if group.stages > 1 and not machine.buffer.double_buffer:
+            self.notes.append(f"{machine.buffer.name} holds single copies: one stage is used")
         for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):
             if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
                 self.notes.append(f"{name} is kept in the plan and not simulated yet")
         self.tree: Tree | None = None
         if group.tree:
-            names = {name: i for i, name in enumerate(problem.names)}
-            self.tree = from_text(group.tree, problem.space, names)
+            self.tree = from_text(group.tree, problem.space, problem.number)
             check(problem.space, self.tree, problem.names)
 
     def _dim(self, name: str) -> int | None:

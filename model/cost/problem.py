@@ -38,7 +38,8 @@ class Roles:
 class Problem:
     """One group on one machine before anything is chosen: a nest without loops and what its operators ask.
 
-    ``names`` are the members' names as trees write them; ``tensor_names`` those of the local tensors;
+    ``names`` are the members' names as trees write them; ``number`` the operator of every name that a plan may use,
+    ``<OpType>_<index>`` included; ``tensor_names`` those of the local tensors;
     ``statistics`` the running values per row of a reduction that runs online.
     """
 
@@ -53,6 +54,7 @@ class Problem:
     barred: NDArray[np.int64]
     statistics: tuple[int, ...]
     names: tuple[str, ...]
+    number: dict[str, int]
     tensor_names: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -140,6 +142,8 @@ def pose(
     barred = np.zeros((len(operators), len(operators)), np.int64)
     for producer, consumer, mask in space.barred:
         barred[producer, consumer] = mask
+    workers = [members[op.member] for op in space.operators]
+    named = [(member, f"{member.op_type}_{member.index}") for member in workers]
     return Problem(
         space=space,
         machine=machine,
@@ -151,10 +155,8 @@ def pose(
         vector=vector,
         barred=barred,
         statistics=tuple(_running_values(members[op.member], machine) for op in space.operators),
-        names=tuple(
-            plain_name(members[op.member].name, f"{members[op.member].op_type}_{members[op.member].index}")
-            for op in space.operators
-        ),
+        names=tuple(plain_name(member.name, indexed) for member, indexed in named),
+        number={name: i for i, (member, indexed) in enumerate(named) for name in (indexed, member.name)},
         tensor_names=tuple(graph.tensors[index].name for index in space.tensors),
         warnings=tuple(warnings),
     )
