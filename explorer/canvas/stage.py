@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 ANIMATED_IN_VIEW, ANIMATED_IN_ALL = 600, 3000  # more operators than these are not moved one by one
 QUICK_PICTURE_MS = 150  # a layout that is there sooner needs no stand-in
+QUICK_PICTURE_LIMIT = 1_500  # operators
 READABLE_FIT = 0.34  # below this a graph opens at its beginning instead of as a whole
 OPENING_ZOOM = REVEALED_ZOOM = 0.9
 
@@ -77,7 +78,9 @@ class Stage(QObject):
         self._held = self._settled = False
         self._backing.forget()
         self._quick.stop()
-        if self._document.graph is not None:
+        graph = self._document.graph
+        # A large scene holds the GUI thread; the real layout is there nearly as soon, once kernels are.
+        if graph is not None and (len(graph.operators) <= QUICK_PICTURE_LIMIT or not self._document.ready):
             self._quick.start()
         self.changed.emit()
 
