@@ -6,9 +6,10 @@ a `GroupCache` makes it faster and never different.
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,6 @@ from .tree import plain_name
 from .units import Machine
 
 _REMEMBERED = 10_000  # solved groups, some 10 kB each, before a cache starts anew
-_SLOTS = {name: getattr(GroupResult, name) for name in GroupResult.__slots__}
-_READ = attrgetter(*_SLOTS)
-_WRITE = tuple(slot.__set__ for slot in _SLOTS.values())
-_SETTERS = {name: slot.__set__ for name, slot in _SLOTS.items()}
 
 
 class _Facts:
@@ -268,7 +265,8 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         else:
             solutions.append(cache.solution(scope, group))
     sums = _Sums(request.accelerator, solutions)
-    placed = _placed(request, cache, scope, sums)
+    with _no_collection():
+        placed = _placed(request, cache, scope, sums)
     return CostResult(
         request=request,
         groups=placed,
@@ -280,26 +278,45 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
     )
 
 
+@contextmanager
+def _no_collection() -> Generator[None, None, None]:
+    """Without Python's cyclic collector, which would run over the whole graph several times for some thousand results.
+
+    None of what is made here is part of a cycle.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums) -> tuple[GroupResult, ...]:
     """Results of the plan's groups: solutions with names, tensors and starts."""
-    last: dict[int, tuple[FusionGroup, Solution, GroupResult]] = {}
+    last = scope.last
+    if len(last) > 2 * len(sums.solutions) + 100:  # entries of groups that were long since split or fused
+        last.clear()
     out: list[GroupResult] = []
     for group, solution, start_s, delay in zip(
         request.plan.groups, sums.solutions, sums.starts_s, sums.delays, strict=True
     ):
         first = group.operators[0]
-        known = scope.last.get(first)
+        known = last.get(first)
         entry = cache.launched.get((id(solution), delay))
         phases = _with_launch(cache, solution, delay) if entry is None else entry[1]
-        if known is not None and known[1] is solution and known[0].operators == group.operators:
-            result = known[2]
-            if result.start_s != start_s or result.phases is not phases:
-                result = _copy(result, start_s=start_s, phases=phases)
-        else:
+        if known is None or known[1] is not solution or known[0].operators != group.operators:
             result = _named(scope.facts, cache, group, solution, start_s, phases)
-        last[first] = (group, solution, result)
+            last[first] = (group, solution, result)
+        elif known[2].start_s != start_s or known[2].phases is not phases:
+            result = _copy(known[2], start_s=start_s, phases=phases)
+            last[first] = (group, solution, result)
+        else:
+            result = known[2]
+            if known[0] is not group:
+                last[first] = (group, solution, result)
         out.append(result)
-    scope.last = last
     return tuple(out)
 
 
@@ -316,12 +333,11 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
 
 
 def _copy(result: GroupResult, **changed: object) -> GroupResult:
-    """The same result with some fields changed; `dataclasses.replace` takes ten times as long."""
+    """The same result with some fields changed; `dataclasses.replace` would set forty fields one by one."""
     out = object.__new__(GroupResult)
-    for write, value in zip(_WRITE, _READ(result), strict=True):
-        write(out, value)
-    for name, value in changed.items():
-        _SETTERS[name](out, value)
+    fields = out.__dict__
+    fields.update(result.__dict__)
+    fields.update(changed)
     return out
 
 
