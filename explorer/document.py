@@ -449,8 +449,9 @@ class Document(QObject):
 
     def _show(self) -> None:
         self._revision += 1
-        self.plan_changed.emit()
+        # First the numbers: listeners of `plan_changed` ask for layouts, and the worker takes what comes first.
         self._request_cost()
+        self.plan_changed.emit()
 
     def select(self, operators: Iterable[int]) -> None:
         """Select operators (indices in the graph)."""
