@@ -1,4 +1,4 @@
-"""Real models on three machines: totals are the sum of their parts, and what fits whole moves exactly once."""
+"""Seven real models on three machines: totals are the sum of their parts, and what fits whole moves exactly once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model.cost.profile import service_phases
 from model.cost.result import CostRequest, CostResult, GroupResult
 from model.cost.simulate import simulate
 from model.graph.dtypes import bytes_of
@@ -17,6 +18,7 @@ from model.plan.edits import contraction_tails, unfused
 
 MODELS = {
     "light_resnet50": {},
+    "light_vgg19": {},
     "zigzag_mobilenetv2": {},
     "vit_b16": {},
     "bert_base_dynamic": {"batch": 1, "seq": 128},
@@ -42,6 +44,8 @@ def result(folder: Path, name: str, machine: str, *, fused: bool) -> CostResult:
 @pytest.mark.parametrize("name", MODELS)
 def test_totals_are_the_sum_of_their_parts(shared: Path, name: str, machine: str) -> None:
     found = result(shared, name, machine, fused=True)
+    alone = result(shared, name, machine, fused=False)
+    assert alone.totals == alone.baseline == found.baseline
     totals, groups = found.totals, found.groups
     dram = found.request.accelerator.dram.name
     moved = [group.dram_bytes(dram) for group in groups]
@@ -58,8 +62,17 @@ def test_totals_are_the_sum_of_their_parts(shared: Path, name: str, machine: str
     base = sum(int(group.phases["base_ns"].sum()) for group in groups)
     assert base == round(totals.latency_s * 1e9)
     assert sum(int(group.phases["bytes"].sum()) for group in groups) == sum(map(sum, moved))
+    request = service_phases(found)
+    assert int(request["base_ns"].sum()) == base
+    assert int(request["bytes"].sum()) == sum(map(sum, moved))
     launch = sum(int(g.phases["base_ns"][g.phases["kind"] == 0].sum()) for g in groups)
     assert launch == round(totals.launch_s * 1e9)
+    end = 0.0
+    for group in groups:
+        assert group.start_s >= end - 1e-12
+        assert sum(group.dram_bytes(dram)) >= group.compulsory_bytes
+        end = group.start_s + group.latency_s
+    assert end == pytest.approx(totals.latency_s)
     # The two primary metrics, from their definitions.
     assert totals.onchip_reuse_ratio == pytest.approx(1.0 - sum(map(sum, moved)) / totals.operator_bytes)
     before_s = found.baseline.launch_s  # 0 on a machine whose file gives no launch cost: nothing to reduce
