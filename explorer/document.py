@@ -23,7 +23,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
-from .engine import Engine, ServingRequest, unfused_plan
+from .engine import Engine, ServingRequest
 from .names import group_name
 from .plan_edit import PlanEdit, idle_levels, tiles_lost
 from .results import UNFUSED, Baseline, Load, Results
@@ -324,10 +324,10 @@ class Document(QObject):
         self._preview = None
         self._selection = ()
         self._offer = None
-        self._plan = None if graph is None else (plan or unfused_plan(graph))
+        self._plan = None if graph is None else (plan or Plan.unfused(len(graph.operators)))
         self._revision += 1
         # First: what listeners ask for when they hear of the graph must belong to its epoch.
-        self.results.begin(None if graph is None else Baseline(UNFUSED, unfused_plan(graph)))
+        self.results.begin(None if graph is None else Baseline(UNFUSED, Plan.unfused(len(graph.operators))))
         self.graph_changed.emit()
         self.plan_changed.emit()
         self.selection_changed.emit()
@@ -488,7 +488,7 @@ class Document(QObject):
     def unpin_baseline(self) -> None:
         """Deltas are against the unfused plan again."""
         if self._graph is not None:
-            self.results.pin(Baseline(UNFUSED, unfused_plan(self._graph)))
+            self.results.pin(Baseline(UNFUSED, Plan.unfused(len(self._graph.operators))))
 
     # -- requests and answers ----------------------------------------------------------------------
     def ask(self, lane: Lane, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:

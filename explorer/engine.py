@@ -18,7 +18,7 @@ from model.cost.result import CostRequest, CostResult
 from model.errors import FileError, UsageError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
-from model.plan.plan import FusionGroup, Plan
+from model.plan.plan import Plan
 
 from .search import Found, index
 
@@ -40,11 +40,6 @@ class ServingRequest:
     def revision(self) -> int:
         """The revision of the plan behind it."""
         return self.cost.request.revision
-
-
-def unfused_plan(graph: OperatorGraph) -> Plan:
-    """Every operator for itself: needs no kernel, so a graph can be shown before they are compiled."""
-    return Plan(tuple(FusionGroup((operator.index,)) for operator in graph.operators))
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from model.cost.profile import service_phases
 from model.cost.result import CostRequest, CostResult, GroupResult
-from model.cost.simulate import GroupCache, alone, simulate
+from model.cost.simulate import GroupCache, simulate
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator, Launch, MemoryLevel
 from model.hardware.loader import load_hardware
+from model.plan.edits import unfused
 from model.plan.plan import FusionGroup, LevelTile, Plan
 from tests.cost_graphs import Sketch, attention, mlp, one_buffer, product, systolic
 
@@ -103,7 +104,7 @@ def test_traffic_is_at_least_compulsory_and_everything_sums(
 def test_an_operator_whose_operands_fit_moves_them_exactly_once(
     graph: OperatorGraph, machine: Accelerator
 ) -> None:
-    result = simulate(CostRequest(graph, machine, alone(graph)))
+    result = simulate(CostRequest(graph, machine, unfused(graph)))
     check_sums(result)
     assert result.totals.onchip_reuse_ratio == result.baseline.onchip_reuse_ratio
     assert result.totals.launch_overhead_reduction == 0.0
@@ -178,7 +179,7 @@ def test_more_room_never_moves_more(make) -> None:  # type: ignore[no-untyped-de
 def test_results_do_not_depend_on_the_cache_or_on_what_was_asked_before() -> None:
     graph = mlp(128, 64, 256)
     machine = load_hardware("edge-npu")
-    plans = [together(graph), alone(graph), Plan.of([FusionGroup((0, 1)), FusionGroup((2,))])]
+    plans = [together(graph), unfused(graph), Plan.of([FusionGroup((0, 1)), FusionGroup((2,))])]
     cache = GroupCache()
     for plan in plans + plans[::-1]:
         for precision in ("", "int8"):
@@ -215,7 +216,7 @@ def test_an_edit_solves_only_what_it_touches() -> None:
     graph = mlp(128, 64, 256)
     machine = load_hardware("edge-npu")
     cache = GroupCache()
-    before = simulate(CostRequest(graph, machine, alone(graph)), cache)
+    before = simulate(CostRequest(graph, machine, unfused(graph)), cache)
     kept = before.request.plan.groups[2]
     edited = Plan.of([FusionGroup((0, 1)), kept])
     after = simulate(CostRequest(graph, machine, edited), cache)
@@ -233,7 +234,7 @@ def test_parts_that_a_machine_leaves_out_do_not_limit() -> None:
         cores=1,
         memory=(MemoryLevel("DRAM", "device", 1 << 40), MemoryLevel("buffer", "core", 1 << 20)),
     )
-    result = simulate(CostRequest(product(64, 64, 64), bare, alone(product(64, 64, 64))))
+    result = simulate(CostRequest(product(64, 64, 64), bare, unfused(product(64, 64, 64))))
     assert result.totals.latency_s == 0.0
     assert result.totals.dram_read_bytes == 2 * 64 * 64
     assert result.totals.bottleneck == "none"
@@ -256,7 +257,7 @@ def test_a_view_at_the_end_of_a_group_cuts_no_dims() -> None:
     graph, machine = split_heads().graph("S"), load_hardware("edge-npu")
     plan = Plan.of([FusionGroup((0, 1)), FusionGroup((2,))])
     with_view = simulate(CostRequest(graph, machine, plan)).groups[0]
-    single = simulate(CostRequest(graph, machine, alone(graph))).groups[0]
+    single = simulate(CostRequest(graph, machine, unfused(graph))).groups[0]
     assert with_view.dims == single.dims == (("m", 16), ("n", 24), ("k", 32))
     assert with_view.levels == single.levels
     assert with_view.latency_s == single.latency_s

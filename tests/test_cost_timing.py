@@ -17,9 +17,10 @@ from model.cost import steps as walking
 from model.cost import timing as t
 from model.cost.profile import service_phases
 from model.cost.result import PHASE_KINDS, CostRequest, GroupResult
-from model.cost.simulate import alone, simulate
+from model.cost.simulate import simulate
 from model.graph.graph import Access, Operator, OperatorGraph, OpKind
 from model.hardware.accelerator import Accelerator, Launch, MatrixUnit, MemoryLevel, Partition
+from model.plan.edits import unfused
 from model.plan.plan import FusionGroup, LevelTile, Plan
 from tests.cost_graphs import Sketch, product, systolic
 
@@ -234,7 +235,7 @@ def test_launches_follow_issue_and_gap() -> None:
     graph = chain(4)
     for issue, gap in ((0.0, 3e-6), (5e-6, 1e-6), (1e-6, 0.5e-6)):
         machine = replace(systolic(4, 4), launch=Launch(issue, gap), digest=f"{issue}-{gap}")
-        result = simulate(CostRequest(graph, machine, alone(graph)))
+        result = simulate(CostRequest(graph, machine, unfused(graph)))
         end = overhead = 0.0
         for i, group in enumerate(result.groups):
             start = max(end + gap, (i + 1) * issue)
@@ -254,7 +255,7 @@ def test_views_launch_nothing_and_opaque_operators_move_their_bytes() -> None:
         2, "Magic_2", "Magic", OpKind.OPAQUE, (), (ends[0],), (ends[1],), reason="unknown operator"
     )
     mixed = replace(graph, operators=(a, view, opaque))
-    result = simulate(CostRequest(mixed, systolic(4, 4), alone(mixed)))
+    result = simulate(CostRequest(mixed, systolic(4, 4), unfused(mixed)))
     assert [group.launches for group in result.groups] == [1, 0, 1]
     assert result.totals.launches == 2
     assert result.groups[1].latency_s == 0.0
@@ -359,10 +360,10 @@ def test_merging_takes_the_neighbours_that_move_least() -> None:
 
 def test_the_bottleneck_is_the_resource_whose_relief_helps_most() -> None:
     graph = product(512, 512, 512)
-    starved = simulate(CostRequest(graph, systolic(32, 32, bandwidth=1e8), alone(graph)))
-    fed = simulate(CostRequest(graph, systolic(32, 32, bandwidth=1e12), alone(graph)))
+    starved = simulate(CostRequest(graph, systolic(32, 32, bandwidth=1e8), unfused(graph)))
+    fed = simulate(CostRequest(graph, systolic(32, 32, bandwidth=1e12), unfused(graph)))
     assert starved.totals.bottleneck == "DRAM bandwidth"
     assert fed.totals.bottleneck == "matrix compute"
     assert fed.totals.bottleneck_gain == pytest.approx(1 - 1 / 1.1, abs=0.01)
     launching = replace(systolic(32, 32, bandwidth=1e12), launch=Launch(0.0, 1e-2), digest="launch")
-    assert simulate(CostRequest(graph, launching, alone(graph))).totals.bottleneck == "launch"
+    assert simulate(CostRequest(graph, launching, unfused(graph))).totals.bottleneck == "launch"

@@ -8,7 +8,8 @@ import pytest
 from model.cost.document import simulate_document
 from model.cost.profile import burstiness, contention, service_phases
 from model.cost.result import PHASE_KINDS, CostRequest, CostResult
-from model.cost.simulate import GroupCache, alone, simulate
+from model.cost.simulate import GroupCache, simulate
+from model.plan.edits import unfused
 from tests import worked
 
 
@@ -148,6 +149,6 @@ def test_a_cache_changes_nothing_but_the_work() -> None:
         assert one.totals == fresh.totals
         assert one.baseline == fresh.baseline
         assert np.array_equal(service_phases(one), service_phases(fresh))
-    other = simulate(CostRequest(request.graph, request.accelerator, alone(request.graph)), cache)
+    other = simulate(CostRequest(request.graph, request.accelerator, unfused(request.graph)), cache)
     assert other.evaluated == 0  # the baseline solved them
     assert other.totals == other.baseline

@@ -10,10 +10,10 @@ import pytest
 from PySide6.QtCore import QObject
 
 from explorer.document import Document
-from explorer.engine import unfused_plan
 from explorer.results import UNFUSED
 from explorer.runner import Lane
 from model.errors import FileError
+from model.plan.edits import unfused
 from model.plan.plan import FusionGroup, LevelTile, Plan
 
 from . import made_results
@@ -62,7 +62,7 @@ def tiled(plan: Plan, index: int, size: int) -> Plan:
 def test_a_graph_is_shown_unfused_until_the_starting_plan_is_proposed(qtbot, document):
     document.set_accelerator(made_results.machine())
     document.set_graph(made_results.chain())
-    assert document.plan == unfused_plan(made_results.chain())
+    assert document.plan == unfused(made_results.chain())
     settle(qtbot, document)
     assert document.plan == made_results.plan()
     assert document.undo_stack.count() == 0

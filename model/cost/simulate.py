@@ -254,7 +254,7 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
     before = cache.evaluated
     scope = cache.scope(request)
     if scope.unfused is None or scope.baseline is None:
-        groups = alone(request.graph).groups
+        groups = Plan.unfused(len(request.graph.operators)).groups
         scope.unfused = _Sums(request.accelerator, [cache.solution(scope, group) for group in groups])
         scope.baseline = scope.unfused.totals(scope, scope.unfused)
     solutions: list[Solution] = []
@@ -452,8 +452,3 @@ def _warnings(request: CostRequest, groups: tuple[GroupResult, ...]) -> tuple[tu
 def _leaf_name(operator: Operator) -> str:
     """An operator's name as loop trees write it."""
     return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
-
-
-def alone(graph: OperatorGraph) -> Plan:
-    """The unfused plan: every operator its own group."""
-    return Plan.of([FusionGroup((operator.index,)) for operator in graph.operators])

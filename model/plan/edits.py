@@ -39,7 +39,7 @@ _BRANCH_LIMIT = 16
 
 def unfused(graph: OperatorGraph) -> Plan:
     """Every operator in a group of its own."""
-    return Plan(tuple(FusionGroup((operator.index,)) for operator in graph.operators))
+    return Plan.unfused(len(graph.operators))
 
 
 def contraction_tails(graph: OperatorGraph) -> Plan:

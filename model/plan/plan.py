@@ -101,6 +101,11 @@ class Plan:
         """A plan from groups in any order."""
         return Plan(tuple(sorted(groups, key=lambda group: group.operators[0])))
 
+    @staticmethod
+    def unfused(operators: int) -> Plan:
+        """Each of so many operators in a group of its own: needs no kernel, so a window can show it at once."""
+        return Plan(tuple(FusionGroup((operator,)) for operator in range(operators)))
+
     @cached_property
     def membership(self) -> NDArray[np.int32]:
         """int32[operators]: the index of each operator's group. Read-only."""
