@@ -67,15 +67,31 @@ def test_accumulators_are_counted_in_bytes() -> None:
 
 
 def spilling(capacity: int) -> tuple[Accelerator, GroupResult]:
-    """A 64 x 64 output tile of 32-bit sums over two sum tiles, in 4 KiB of accumulators: 12 KiB too many."""
+    """A 64 x 64 output tile of 32-bit sums held over two sum tiles, in 4 KiB of accumulators: 12 KiB too many."""
     machine = replace(
         systolic(32, 32, capacity=capacity, bandwidth=8e9),
         registers=Registers("accumulator", capacity_bytes=4_096),
         digest=f"spill {capacity}",
     )
     level = LevelTile("buffer", (("m", 64), ("n", 64), ("k", 32)), ("k",))
+    graph = product(64, 64, 64)
+    held = LevelTile("registers", retain=((graph.tensors[2].name, 0),))
+    plan = Plan.of([FusionGroup((0,), levels=(level, held), stages=1)])
+    return machine, simulate(CostRequest(graph, machine, plan)).groups[0]
+
+
+def test_sums_that_do_not_fit_wait_in_the_buffer() -> None:
+    """The same group left to the tool: a 32 x 32 tile at the array, partial sums back to the buffer after each tile."""
+    machine, _ = spilling(HELD + EXCESS)
+    level = LevelTile("buffer", (("m", 64), ("n", 64), ("k", 32)), ("k",))
     plan = Plan.of([FusionGroup((0,), levels=(level,), stages=1)])
-    return machine, simulate(CostRequest(product(64, 64, 64), machine, plan)).groups[0]
+    (group,) = simulate(CostRequest(product(64, 64, 64), machine, plan)).groups
+    assert (group.registers.live, group.registers.spilled_bytes) == (32 * 32 * 4, 0)
+    # Two visits: one partial sum written and read back, and the result of one byte.
+    (row,) = [row for row in group.traffic if row.outer == "buffer" and row.tensor == 2]
+    assert (row.read_bytes, row.write_bytes) == (64 * 64 * 4, 64 * 64 * 4 + 64 * 64)
+    assert group.footprint_bytes[0][1] == 2 * 64 * 32 + 64 * 64 * 4
+    assert sum(group.dram_bytes(machine.dram.name)) == group.compulsory_bytes
 
 
 HELD = 2 * 64 * 32 + 64 * 64  # A, B and the result, one byte each

@@ -37,6 +37,7 @@ from .sweep import (
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    HOME_BUFFER,
     HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
@@ -44,9 +45,11 @@ from .sweep import (
     LOOP_LAST,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_CONTRACTION,
     OP_END,
     OP_FIRST,
     OP_OWN,
+    OP_RESCALE,
     OP_TREE,
     OP_WRITES,
     PARTIAL_READS,
@@ -62,9 +65,11 @@ from .sweep import (
     W_EFFECTIVE0,
     W_EFFECTIVE1,
     W_LEADER,
+    W_LENGTH,
     W_SKIP,
     WRITES,
     effective,
+    step_of,
     tile_elements,
 )
 from .traffic import (
@@ -76,8 +81,14 @@ from .traffic import (
 S_MISFIT, S_REFETCH, S_COST, S_TRAFFIC, S_FOOTPRINT, S_STAGES, S_SECONDS = 0, 1, 2, 3, 4, 5, 6
 SCORES = 7
 # Limits of the search, ``limits`` float64[LIMITS].
-L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_SIMT = 0, 1, 2, 3, 4, 5
-LIMITS = 6
+L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_ROOM = 0, 1, 2, 3, 4, 5
+# On simt, else 0: threads and blocks of a core at most, a block's threads, a thread's bytes for tiles, bytes of a core.
+L_THREADS, L_BLOCKS, L_BLOCK_THREADS, L_THREAD_BYTES, L_FILE = 6, 7, 8, 9, 10
+L_LISTED = 11  # dims at the head of every order that the user listed
+LIMITS = 12
+# What is asked of an access, ``asked`` int64[accesses, ASKED]: depth at the buffer (-1: none), home of its tensor.
+A_DEPTH, A_HOME = 0, 1
+ASKED = 2
 
 
 @kernel(
@@ -104,7 +115,7 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
         lengths[o] = 0
     for i in range(order.size):
         d = order[i]
-        if d < 0 or tile[d] >= extents[d]:
+        if tile[d] >= extents[d]:
             continue
         fresh = np.empty(operators, np.int64)
         segments = -1
@@ -137,29 +148,44 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
     return number
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1])")
-def set_register_depth(ops, acc, a, loops, path, lengths):
-    """The depth of access `a` at the registers, by its depth at the buffer."""
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], float64)"
+)
+def set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, lengths, room):
+    """The depth of access `a` at the registers, by its depth at the buffer; the home of what it writes.
+
+    An output stays in the registers over as many of its sum loops of several trips as it fits in `room` bytes; over
+    the others its partial sums go back to the buffer, and then the buffer is its home too.
+    """
     o = acc[a, ACC_OPERATOR]
     acc[a, ACC_DEPTH1] = lengths[o]
-    if acc[a, ACC_WRITE]:
-        for j in range(acc[a, ACC_DEPTH0], lengths[o]):
-            loop = path[o, j]
-            sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
-            if sums >> loops[loop, LOOP_DIM] & 1 and loops[loop, LOOP_TRIPS] > 1:
-                acc[a, ACC_DEPTH1] = j
-                break
+    if not acc[a, ACC_WRITE]:
+        return
+    t = acc[a, ACC_TENSOR]
+    ten[t, TEN_HOME] = asked[a, A_HOME]
+    sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+    for j in range(acc[a, ACC_DEPTH0], lengths[o]):
+        loop = path[o, j]
+        if not sums >> loops[loop, LOOP_DIM] & 1 or loops[loop, LOOP_TRIPS] == 1:
+            continue
+        held = tile_elements(acc, a, axes, path[o], j, loops, extents)
+        if not ops[o, OP_CONTRACTION] or held * ten[t, TEN_PARTIAL] <= 8.0 * room:
+            acc[a, ACC_DEPTH1] = j
+            return
+        if ten[t, TEN_HOME] == HOME_REGISTERS:
+            ten[t, TEN_HOME] = HOME_BUFFER
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[:,::1], int64[:,::1], int64[::1])"
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1],"
+    " int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
 )
-def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
+def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits):
     """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
 
-    At the registers an output stays just outside its outermost sum loop of several trips inside its depth.
-    ``kept`` >= 0 is a depth that the user set; it counts the loops of the order, those of one trip too.
+    ``asked[:, A_DEPTH]`` >= 0 is a depth that the user set; of the dims that the user listed it counts
+    those of one trip too.
     """
     for a in range(acc.shape[0]):
         o = acc[a, ACC_OPERATOR]
@@ -175,19 +201,39 @@ def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
                     while common < min(depth, lengths[q]) and path[p, common] == path[q, common]:
                         common += 1
                     depth = common
-        if kept[a] >= 0:
-            wanted = kept[a]
+        if asked[a, A_DEPTH] >= 0:
+            wanted = asked[a, A_DEPTH]
             if order.size > 0:
                 wanted, seen = 0, 0
                 for i in range(order.size):
                     d = order[i]
-                    if d >= 0 and ops[o, OP_OWN] >> d & 1 and seen < kept[a]:
+                    cut = tile[d] < extents[d]
+                    if ops[o, OP_OWN] >> d & 1 and seen < asked[a, A_DEPTH] and (cut or i < limits[L_LISTED]):
                         seen += 1
-                        wanted += tile[d] < extents[d]
+                        wanted += cut
             depth = min(depth, wanted)
         # Loops that the tensor does not see make no difference: equal tiles get equal depths, and can be shared.
         acc[a, ACC_DEPTH0] = effective(acc[a, ACC_TOUCH], path[o], depth, loops)
-        set_register_depth(ops, acc, a, loops, path, lengths)
+        set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, lengths, limits[L_ROOM])
+
+
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])")
+def register_reach(ops, acc, a, loops, rows, work):
+    """W_DEPTH1 and W_EFFECTIVE1 of access `a` from its depth, skipped loops taken out.
+
+    The private loops of a contraction's outputs, which these arrays lack, stand between partial sums and the sum
+    loops outside: such a loop is not passed over.
+    """
+    o = acc[a, ACC_OPERATOR]
+    inner = acc[a, ACC_DEPTH1]
+    gone = work[W_SKIP, o] & ((1 << inner) - 1)
+    while gone:
+        inner -= 1
+        gone &= gone - 1
+    work[W_DEPTH1, a] = inner
+    if not (acc[a, ACC_WRITE] and ops[o, OP_CONTRACTION]):
+        inner = effective(acc[a, ACC_TOUCH], rows[o], inner, loops)
+    work[W_EFFECTIVE1, a] = inner
 
 
 @kernel("int64(int64[::1], int64[::1])")
@@ -198,10 +244,10 @@ def traffic_bits(row, ten_row):
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64,"
-    " int64[:,::1], int64[:,::1])"
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], float64, int64, int64, int64[:,::1], int64[:,::1])"
 )
-def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
+def move_stream(ops, acc, axes, ten, extents, asked, loops, path, lengths, room, leader, depth, rows, work):
     """Set the depth of all accesses of a stream (no operator skips a loop in a canonical tree)."""
     for b in range(acc.shape[0]):
         if work[W_LEADER, b] == leader and acc[b, ACC_TENSOR] == acc[leader, ACC_TENSOR]:
@@ -213,35 +259,44 @@ def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
                     remaining += 1
                 full += 1
             acc[b, ACC_DEPTH0] = full
-            set_register_depth(ops, acc, b, loops, path, lengths)
+            set_register_depth(ops, acc, axes, ten, extents, b, asked, loops, path, lengths, room)
             work[W_DEPTH0, b] = depth
             work[W_EFFECTIVE0, b] = depth
-            inner = acc[b, ACC_DEPTH1]
-            gone = work[W_SKIP, o] & ((1 << inner) - 1)
-            while gone:
-                inner -= 1
-                gone &= gone - 1
-            work[W_DEPTH1, b] = inner
-            work[W_EFFECTIVE1, b] = effective(acc[b, ACC_TOUCH], rows[o], inner, loops)
+            register_reach(ops, acc, b, loops, rows, work)
 
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
+    " int64[::1], int64[:,::1], float64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
 )
 def hoist(
-    ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work
+    ops,
+    acc,
+    axes,
+    ten,
+    extents,
+    loops,
+    path,
+    lengths,
+    asked,
+    room,
+    capacity,
+    stages,
+    peak,
+    counts,
+    rows,
+    work,
 ):
     """Keep tiles further outside while they fit, most bits saved per byte held first; returns the new peak.
 
-    ``kept`` >= 0 marks accesses whose depth the user set. Readers of one stream move together. Depths, effective
-    depths and counts of level 0 follow.
+    ``asked[:, A_DEPTH]`` >= 0 marks accesses whose depth the user set. Readers of one stream move together. Depths,
+    effective depths and counts of level 0 follow.
     """
     for _ in range(2 * acc.shape[0]):
         best, best_depth, best_gain = -1, 0, 0.0
         for a in range(acc.shape[0]):
             depth = work[W_EFFECTIVE0, a]
-            if depth == 0 or work[W_LEADER, a] != a or kept[a] >= 0 or acc[a, ACC_FIXED] >= 0:
+            if depth == 0 or work[W_LEADER, a] != a or asked[a, A_DEPTH] >= 0 or acc[a, ACC_FIXED] >= 0:
                 continue
             t = acc[a, ACC_TENSOR]
             if ten[t, TEN_HOME] != HOME_OUTER:
@@ -267,21 +322,29 @@ def hoist(
         if best < 0:
             return peak
         before = work[W_EFFECTIVE0, best]
-        move_stream(ops, acc, ten, loops, path, lengths, best, best_depth, rows, work)
+        move_stream(
+            ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, best_depth, rows, work
+        )
         after = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
         if after > capacity:
-            move_stream(ops, acc, ten, loops, path, lengths, best, before, rows, work)
+            move_stream(
+                ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, before, rows, work
+            )
             return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
         count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
         peak = after
     return peak
 
 
-@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64)")
-def registers_bytes(ops, acc, ten, o, points, held, length, matrix):
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
+    " int64[:,::1])"
+)
+def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
 
-    An operand of the matrix unit is read once per register tile of the dims that it does not touch; the rest once.
+    An operand of a contraction is read once per register tile of the dims that it does not touch; the rest once; sums
+    that wait in the buffer go there and come back once per visit but one.
     """
     total = 0.0
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
@@ -289,45 +352,297 @@ def registers_bytes(ops, acc, ten, o, points, held, length, matrix):
         if ten[t, TEN_HOME] == HOME_REGISTERS:
             continue
         moved = float(acc[a, ACC_ELEMENTS])
-        if matrix and acc[a, ACC_WRITE] == 0:
+        others = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+        if ops[o, OP_CONTRACTION] and acc[a, ACC_WRITE] == 0:
             moved = points
             for d in range(length.size):
-                if (ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]) >> d & 1:
+                if others >> d & 1:
                     moved /= min(length[d], held[d])
+        elif ops[o, OP_CONTRACTION]:
+            visits = 1.0
+            for j in range(acc[a, ACC_DEPTH1]):
+                if others >> loops[path[o, j], LOOP_DIM] & 1:
+                    visits *= loops[path[o, j], LOOP_TRIPS]
+            total += moved * 2.0 * (visits - 1.0) * ten[t, TEN_PARTIAL] / 8.0
         total += moved * ten[t, TEN_BITS] / 8.0
     return total
 
 
-@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])")
-def fetches(ops, acc, ten, o, path, loops, work):
-    """Steps of operator `o` that load something from outside."""
-    depth = -1
-    for a in range(ops[o, OP_FIRST], ops[o, OP_WRITES]):
-        if ten[acc[a, ACC_TENSOR], TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
-            depth = max(depth, work[W_EFFECTIVE0, a])
-    if depth < 0:
+@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64, int64[::1])")
+def split_cores(ops, loops, path, lengths, independent, cores, split):
+    """Over how many cores each dim's outermost loop is split: the fewest waves, then the fewest cores, then outermost.
+
+    Only loops outside every reduction are split (docs/loop-tree.md, section 4), and of these the first three.
+    ``independent``: mask of dims that no operator reduces. ``split`` int64[dims]: 1 where a dim is not split.
+    """
+    split[:] = 1
+    inner = 0
+    for o in range(ops.shape[0]):
+        free = True
+        for j in range(lengths[o]):
+            d = loops[path[o, j], LOOP_DIM]
+            free = free and independent >> d & 1 != 0
+            if not free:
+                inner |= 1 << d
+    dims = np.zeros(3, np.int64)
+    trips = np.ones(3, np.int64)
+    found = 0
+    seen = inner
+    for o in range(ops.shape[0]):
+        for j in range(lengths[o]):
+            loop = path[o, j]
+            d = loops[loop, LOOP_DIM]
+            if not independent >> d & 1:
+                break
+            if not seen >> d & 1 and loops[loop, LOOP_TRIPS] > 1 and found < 3:
+                seen |= 1 << d
+                dims[found], trips[found] = d, loops[loop, LOOP_TRIPS]
+                found += 1
+    if cores <= 1 or found == 0:
+        return
+    best_waves, best_used = 1 << 62, 1 << 62
+    # Only counts that change the iterations of the busiest core matter; the innermost takes what is left.
+    first = 1
+    while first <= cores:
+        rows = -(-trips[0] // first)
+        second = 1
+        while first * second <= cores:
+            columns = -(-trips[1] // second)
+            left = min(trips[2], cores // (first * second))
+            deep = -(-trips[2] // left)
+            third = -(-trips[2] // deep)
+            waves = rows * columns * deep
+            used = first * second * third
+            if (
+                waves < best_waves
+                or (waves == best_waves and used < best_used)
+                or (
+                    waves == best_waves
+                    and used == best_used
+                    and (first > split[dims[0]] or (first == split[dims[0]] and second > split[dims[1]]))
+                )
+            ):
+                best_waves, best_used = waves, used
+                split[dims[0]] = first
+                if found > 1:
+                    split[dims[1]] = second
+                if found > 2:
+                    split[dims[2]] = third
+            if columns == 1:
+                break
+            second = -(-trips[1] // (columns - 1))
+        if rows == 1:
+            break
+        first = -(-trips[0] // (rows - 1))
+
+
+# What an operator's steps move, ``burst`` float64[BURSTS, depths + 1, 2]: loads, stores, and the loads of its tail, by
+# how many loops stand outside the tile; bytes of one core's port, and of the device for all cores at work.
+BURSTS = 3
+LOADED, STORED, TAIL_LOADED = 0, 1, 2
+
+
+@kernel("float64(float64[::1], float64, float64)")
+def resident_bytes(limits, block, live):
+    """Bytes that the resident threads of a simt core have in flight; 0 elsewhere (`registers.occupancy`).
+
+    ``block``: scratchpad bytes of a block; ``live``: register bytes of its tiles.
+    """
+    if limits[L_THREADS] == 0.0:
         return 0.0
-    steps = 1.0
-    for j in range(depth):
-        steps *= loops[path[o, j], LOOP_TRIPS]
-    return steps
+    threads = limits[L_BLOCK_THREADS]
+    if threads == 0.0:
+        threads = 128.0
+        while threads * 2.0 <= min(1024.0, limits[L_THREADS]) and live > threads * limits[L_THREAD_BYTES]:
+            threads *= 2.0
+    blocks = min(limits[L_THREADS] // threads, limits[L_BLOCKS])
+    blocks = min(blocks, limits[L_CAPACITY] // max(1.0, block), limits[L_FILE] // (live + threads * 96.0))
+    return max(1.0, blocks) * threads * 16.0
+
+
+@kernel("float64(float64, float64, boolean, int64, float64, float64[::1])")
+def transfer_seconds(port, device, loads, stages, resident, mach):
+    """Seconds that a step's bytes take; a load is also bound by what is in flight (as `timing.load_seconds`)."""
+    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE])
+    if loads and port > 0.0:
+        flight = port * stages if resident == 0.0 else max(resident, port * (stages - 1))
+        seconds = max(seconds, port * mach[M_LATENCY] / flight)
+    return seconds
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " float64[::1], int64, boolean, float64[:,:,::1])"
+)
+def add_bursts(ops, acc, ten, o, loops, rows, work, counts, copies, deepest, tail, burst):
+    """Add what operator `o` moves to the bursts of the steps that it is part of, `deepest` loops deep.
+
+    ``copies[r]``: cores that have a tile of their own where `r` loops stand outside it. Sizes are means.
+    """
+    for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
+        t = acc[a, ACC_TENSOR]
+        bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
+        into = counts[a, READS] * bits + counts[a, PARTIAL_READS] * partial
+        out = counts[a, WRITES] * bits + counts[a, PARTIAL_WRITES] * partial
+        if into + out == 0:
+            continue
+        r = 0 if acc[a, ACC_FIXED] >= 0 else work[W_EFFECTIVE0, a]
+        if ten[t, TEN_HOME] != HOME_OUTER:
+            r = work[W_LENGTH, o]
+        times = 8.0
+        for j in range(r):
+            times *= loops[rows[o, j], LOOP_TRIPS]
+        r = min(r, deepest)
+        family = TAIL_LOADED if tail else LOADED
+        burst[family, r, 0] += into / times
+        burst[family, r, 1] += into / times * copies[r]
+        burst[STORED, r, 0] += out / times
+        burst[STORED, r, 1] += out / times * copies[r]
+
+
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
+    " int64[::1], float64, int64, int64, int64[::1])"
+)
+def estimate(
+    ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
+    split, resident, stages, rescale, length,
+):  # fmt: skip
+    """About how many seconds the walk over the steps takes (docs/loop-tree.md, section 5), in closed form.
+
+    The steps of an operator, with the vector work that follows in the same iteration as its tail, differ by the
+    outermost loop that has just gone on: by it is known which tiles change. With two stages the bytes of a change
+    hide behind one step's work; the first load and the last store behind none.
+    """
+    operators = ops.shape[0]
+    depths = rows.shape[1] + 1
+    burst = np.empty((BURSTS, depths, 2), np.float64)
+    copies = np.ones(depths, np.float64)
+    # Steps of the busiest core where so many loops go on.
+    visits = np.ones(depths, np.float64)
+    total = 0.0
+    last_tail = 0.0
+    o = 0
+    while o < operators:
+        deepest = work[W_LENGTH, o]
+        whole, steps = 1.0, 1.0
+        leading = True
+        for j in range(deepest):
+            loop = rows[o, j]
+            d = loops[loop, LOOP_DIM]
+            length[d] = loops[loop, LOOP_STEP]
+            steps *= loops[loop, LOOP_TRIPS]
+            whole *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
+            leading = leading and (independent >> d & 1) != 0
+            share = split[d] if leading else 1
+            copies[j + 1] = copies[j] * share
+            visits[j + 1] = visits[j] * -(-loops[loop, LOOP_TRIPS] // share)
+        burst[:] = 0.0
+        add_bursts(ops, acc, ten, o, loops, rows, work, counts, copies, deepest, False, burst)
+        inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
+        busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
+        if ops[o, OP_RESCALE]:
+            busy += rescale * mach[M_RESCALE] / steps / mach[M_LANES]
+        busy /= mach[M_CLOCK]
+        work_s, tail_s, tail_depth = busy, 0.0, deepest
+        after = o + 1
+        if mat[o, MAT_USED]:
+            cycles = matrix_cycles(
+                mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
+                volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
+            )  # fmt: skip
+            work_s, tail_s = cycles * min(whole / steps, 1.0) / mach[M_CLOCK], busy
+            while after < operators and not mat[after, MAT_USED]:
+                depth = work[W_LENGTH, after]
+                same = depth <= deepest
+                for j in range(min(depth, deepest)):
+                    same = same and rows[after, j] == rows[o, j]
+                if not same:
+                    break
+                add_bursts(ops, acc, ten, after, loops, rows, work, counts, copies, deepest, True, burst)
+                inner += (
+                    registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
+                    / steps
+                )
+                iterations = 1.0
+                for j in range(depth):
+                    iterations *= loops[rows[o, j], LOOP_TRIPS]
+                tail_s += vector[after] * np.ceil(points[after] / iterations / mach[M_LANES]) / mach[M_CLOCK]
+                tail_depth = min(tail_depth, depth)
+                after += 1
+        for j in range(deepest):
+            d = loops[rows[o, j], LOOP_DIM]
+            length[d] = extents[d]
+        if stages < 2:
+            work_s += tail_s * visits[tail_depth] / visits[deepest]
+        elif tail_depth == deepest:
+            work_s = max(work_s, tail_s)
+        work_s = max(work_s, inner / mach[M_ONCHIP])
+        # Every step, then what the changes of the outer loops add to one of them each.
+        each = 0.0
+        for family in range(BURSTS):
+            each += transfer_seconds(
+                burst[family, deepest, 0], burst[family, deepest, 1], family != STORED, stages, resident, mach
+            )
+        seconds = visits[deepest] * (work_s + each if stages < 2 else max(work_s, each))
+        sums = np.zeros((BURSTS, 2), np.float64)
+        for c in range(deepest - 1, -1, -1):
+            sums += burst[:, c]
+            changes = visits[c] - visits[c - 1] if c > 0 else 1.0
+            # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
+            together = visits[deepest] == 2.0 * visits[c]
+            waiting = 0.0
+            for family in (LOADED, TAIL_LOADED, STORED):
+                more = transfer_seconds(
+                    sums[family, 0], sums[family, 1], family != STORED, stages, resident, mach
+                )
+                alone = c == 0 and (
+                    (o == 0 and family == LOADED) or (after == operators and family == STORED)
+                )
+                if stages < 2 or alone:
+                    seconds += changes * more
+                elif family == TAIL_LOADED and together:
+                    waiting = more
+                else:
+                    seconds += changes * (max(work_s, each + more + waiting) - max(work_s, each))
+                    waiting = 0.0
+            if waiting > 0.0:
+                seconds += changes * (max(work_s, each + waiting) - max(work_s, each))
+        if stages >= 2:
+            if tail_depth < deepest:
+                seconds += visits[tail_depth] * max(0.0, tail_s - max(work_s, each))
+            last_tail = tail_s
+            if deepest == 0:  # nothing of its own to hide behind
+                seconds = work_s + each
+            else:
+                for family in (LOADED, STORED):
+                    if o == 0 if family == LOADED else after == operators:
+                        seconds += transfer_seconds(
+                            burst[family, deepest, 0], burst[family, deepest, 1], family != STORED, stages, resident,
+                            mach,
+                        )  # fmt: skip
+        total += seconds
+        o = after
+    return total + last_tail
 
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
+    " int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
     " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
 )
 def judge(
-    ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, held, mat, rate, vector, mach, independent, limits,
+    ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent, limits,
     counts, points, rows, work, length, score,
 ):  # fmt: skip
     """Score one tree with its tiles: does it fit, at how many stages, how long, how much traffic.
 
-    The seconds are an estimate of the pipeline: first load, then the larger of compute and the rest of the
-    traffic, then last store. The walk over the steps is done once, for the mapping that wins.
+    The seconds are an estimate; the walk over the steps is done once, for the mapping that wins.
     """
     rescale = prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
+    for a in range(acc.shape[0]):
+        register_reach(ops, acc, a, loops, rows, work)
     capacity = int(limits[L_CAPACITY])
     stages = (
         1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
@@ -345,82 +660,57 @@ def judge(
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
     peak = hoist(
-        ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work
+        ops,
+        acc,
+        axes,
+        ten,
+        extents,
+        loops,
+        path,
+        lengths,
+        asked,
+        limits[L_ROOM],
+        capacity,
+        stages,
+        peak,
+        counts,
+        rows,
+        work,
     )
-    bits, inward = 0, 0
-    first, final = 0.0, 0.0
-    end = ops.shape[0] - 1
+    bits = 0
     for a in range(acc.shape[0]):
-        t = acc[a, ACC_TENSOR]
-        bits += traffic_bits(counts[a], ten[t])
-        inward += counts[a, READS] * ten[t, TEN_BITS] + counts[a, PARTIAL_READS] * ten[t, TEN_PARTIAL]
-        if ten[t, TEN_HOME] == HOME_OUTER and work[W_LEADER, a] == a:
-            if acc[a, ACC_OPERATOR] == 0 and acc[a, ACC_WRITE] == 0:
-                first += work[W_BYTES0, a]
-            if acc[a, ACC_OPERATOR] == end and acc[a, ACC_WRITE]:
-                final += work[W_BYTES0, a]
-    matrix, lead, tail, unfinished, returns, inner = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-    most, used = 0.0, 1.0
-    seen = False
+        bits += traffic_bits(counts[a], ten[acc[a, ACC_TENSOR]])
+    split = np.empty(extents.size, np.int64)
+    split_cores(ops, loops, path, lengths, independent, int(limits[L_CORES]), split)
+    # Sums that wait in the registers for their next terms wait together, beside each other.
+    unfinished, returns, used, live = 0.0, 0.0, 1.0, 0.0
+    for d in range(extents.size):
+        used *= split[d]
     for o in range(ops.shape[0]):
-        steps, real, tiles = 1.0, 1.0, 1.0
-        leading = True
+        steps = 1.0
         for j in range(lengths[o]):
-            loop = path[o, j]
-            d = loops[loop, LOOP_DIM]
-            length[d] = loops[loop, LOOP_STEP]
-            steps *= loops[loop, LOOP_TRIPS]
-            real *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
-            leading = leading and (independent >> d & 1) != 0
-            if leading:
-                tiles *= loops[loop, LOOP_TRIPS]
-        share = tiles / np.ceil(tiles / limits[L_CORES])
-        used = max(used, share)
-        most += fetches(ops, acc, ten, o, path, loops, work) / share
-        if mat[o, MAT_USED]:
-            seen = True
-            cycles = matrix_cycles(
-                mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
-                volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
-            )  # fmt: skip
-            matrix += cycles * min(real, steps) / share
-            for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
-                if acc[a, ACC_DEPTH1] < lengths[o]:
-                    elements = tile_elements(acc, a, axes, path[o], acc[a, ACC_DEPTH1], loops, extents)
-                    # Sums that wait for their next terms wait together, beside each other.
-                    unfinished += float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
-                    returns = max(returns, steps / share)
-        if mach[M_ONCHIP] < 1e29:
-            inner += (
-                registers_bytes(ops, acc, ten, o, float(points[o]), held, length, mat[o, MAT_USED]) / share
-            )
-        busy = vector[o] * points[o] / mach[M_LANES] / share
-        if seen:
-            tail += busy
-        else:
-            lead += busy
-        for j in range(lengths[o]):
-            d = loops[path[o, j], LOOP_DIM]
-            length[d] = extents[d]
-    tail += rescale * mach[M_RESCALE] / mach[M_LANES] / used
+            steps *= loops[path[o, j], LOOP_TRIPS]
+        for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
+            if not ops[o, OP_CONTRACTION]:
+                continue
+            elements = tile_elements(acc, a, axes, path[o], acc[a, ACC_DEPTH1], loops, extents)
+            size = float(elements * ten[acc[a, ACC_TENSOR], TEN_PARTIAL]) / 8.0
+            if acc[a, ACC_DEPTH1] < lengths[o]:
+                unfinished += size
+                returns = max(returns, steps / used)
+            else:
+                for d in range(extents.size):
+                    if acc[a, ACC_TOUCH] >> d & 1:
+                        size *= min(1.0, held[d] / step_of(d, path[o], lengths[o], loops, extents))
+            live = max(live, size)
+    resident = resident_bytes(limits, float(peak), max(live, unfinished))
+    seconds = estimate(
+        ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
+        split, resident, stages, rescale, length,
+    )  # fmt: skip
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
-    moving = bits / 8.0 / width
     excess = max(0.0, unfinished - limits[L_REGISTERS])
-    spilled = 2.0 * excess * returns
-    onchip = spilled / mach[M_ONCHIP]
-    if excess > capacity - peak:
-        moving += spilled / width
-        onchip = 0.0
-    # A step's load takes at least its share of the latency: a tile in flight per stage, on simt per copy ahead.
-    ahead = max(1.0, stages - limits[L_SIMT])
-    moving += max(0.0, most * mach[M_LATENCY] / ahead - inward / 8.0 / width)
-    first = min(first / mach[M_PORT], moving)
-    final = min(final / mach[M_PORT], moving - first)
-    if stages >= 2:
-        busy = max((lead + max(matrix, tail)) / mach[M_CLOCK] + onchip, inner / mach[M_ONCHIP])
-        seconds = first + final + max(busy, moving - first - final)
-    else:
-        seconds = max((lead + matrix + tail) / mach[M_CLOCK] + onchip, inner / mach[M_ONCHIP]) + moving
+    seconds += 2.0 * excess * returns / (width if excess > capacity - peak else mach[M_ONCHIP])
     score[S_TRAFFIC] = bits
     score[S_FOOTPRINT] = peak
     score[S_SECONDS] = seconds

@@ -36,6 +36,7 @@ class Knobs:
         self.elements = self.dims(list(group.elements))
         self.parallel = self.sizes(list(group.parallel), clamp=False)
         self.stages = group.stages
+        self.threads = group.threads
         if group.stages > 1 and not machine.buffer.double_buffer:
             self.notes.append(f"{machine.buffer.name} holds single copies: one stage is used")
         for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):

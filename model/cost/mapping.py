@@ -69,11 +69,13 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
         homes -= apart
         found = _found(problem, knobs, homes)
     registers = problem.machine.accelerator.registers
-    if homes and registers is not None:
-        live = _register_bytes(problem, found)
+    if registers is not None:
         limit = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
-        if live > limit:  # the fused epilogue does not fit beside the sums: its values live in the buffer
+        # First the values of the fused epilogue make room for the sums, then the sums of several contractions.
+        if homes and _register_bytes(problem, found) > limit:
             found = _found(problem, knobs, frozenset())
+        if _register_bytes(problem, found) > limit:
+            found = _found(problem, knobs, frozenset(), sums_held=False)
     return found
 
 
@@ -115,21 +117,25 @@ def _register_homes(problem: Problem) -> frozenset[int]:
 # The search.
 
 
-def _limits(problem: Problem, stages: int) -> NDArray[np.float64]:
+def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float64]:
     out = np.zeros(j.LIMITS)
     machine = problem.machine
     registers = machine.accelerator.registers
     out[j.L_CAPACITY] = machine.capacity_bytes
     out[j.L_CORES] = machine.cores
-    out[j.L_SIMT] = machine.simt
     if registers is None:
         out[j.L_REGISTERS] = 1e30
     elif registers.model == "accumulator":
         out[j.L_REGISTERS] = registers.capacity_bytes
     else:
         out[j.L_REGISTERS] = 2.0 * registers.per_core  # half of the file: the rest is operands and addresses
+        out[j.L_FILE] = 4.0 * registers.per_core
+        out[j.L_THREADS], out[j.L_BLOCKS] = registers.threads_max, registers.blocks_max
+        out[j.L_BLOCK_THREADS], out[j.L_THREAD_BYTES] = knobs.threads, 2.0 * registers.per_thread_max
+    out[j.L_ROOM] = out[j.L_REGISTERS] if sums_held else 0.0
     out[j.L_DOUBLE] = machine.accelerator.buffer.double_buffer
-    out[j.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else stages
+    out[j.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
+    out[j.L_LISTED] = len(knobs.order)
     return out
 
 
@@ -228,10 +234,29 @@ def _ladders(
     return out, np.array([len(steps) for steps in ladders], np.int64)
 
 
+def _single_sizes(problem: Problem, knobs: Knobs, units: list[int]) -> NDArray[np.int64]:
+    """Per dim the sizes that are tried by itself, 0 after the last: none where the user set one."""
+    extents = problem.space.extents
+    looped = set(range(len(extents)))
+    if knobs.tree is not None:
+        looped = {d for _, dims in paths(knobs.tree) for d in dims}
+    rows = [
+        _sizes(extent, units[d], True) if d in looped and d not in knobs.tile and extent > 1 else []
+        for d, extent in enumerate(extents)
+    ]
+    out = np.zeros((len(rows), max((len(row) for row in rows), default=0) + 1), np.int64)
+    for d, row in enumerate(rows):
+        out[d, : len(row)] = row
+    return out
+
+
 def _orders(
     problem: Problem, knobs: Knobs, bundles: list[tuple[int, ...]], cut: set[int]
 ) -> NDArray[np.int64]:
-    """Loop orders that are tried, as rows; bundles stay together. ``cut``: the dims that may have several trips."""
+    """Loop orders that are tried, as rows; bundles stay together. ``cut``: the dims that may have several trips.
+
+    The others stand innermost.
+    """
     space = problem.space
     if knobs.tree is not None:
         return np.zeros((1, 0), np.int64)
@@ -263,10 +288,8 @@ def _orders(
             tuple(d for bundle in (*batch, *order, *rest[count:]) for d in bundle)
             for order in itertools.permutations(rest[:count])
         ]
-    out = np.full((len(rows), len(space.extents)), -1, np.int64)
-    for i, row in enumerate(rows):
-        out[i, : len(row)] = row
-    return out
+    dims = range(len(space.extents))
+    return np.array([(*row, *(d for d in dims if d not in row)) for row in rows], np.int64)
 
 
 def _cuts_all(problem: Problem, dim: int) -> bool:
@@ -278,7 +301,8 @@ def _cuts_all(problem: Problem, dim: int) -> bool:
     )
 
 
-def _found(problem: Problem, knobs: Knobs, homes: frozenset[int]) -> Mapping:
+def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: bool = True) -> Mapping:
+    """The search's winner. ``sums_held`` False: no sum stays in the registers while its tile of terms changes."""
     space = problem.space
     arrays = problem.arrays
     dims = len(space.extents)
@@ -294,10 +318,10 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int]) -> Mapping:
     for producer, consumer, mask in space.online:
         ops[consumer, k.OP_RESCALE] |= mask
         ops[producer, k.OP_STATISTICS] = problem.statistics[producer]
-    kept = np.full(max(1, acc.shape[0]), -1, np.int64)
+    asked = np.full((acc.shape[0], j.ASKED), -1, np.int64)
     for a in range(acc.shape[0]):
-        kept[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1)
-    limits = _limits(problem, knobs.stages)
+        asked[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
+    limits = _limits(problem, knobs, sums_held)
     reduced = {d for operator in space.operators for d in operator.reductions}
     independent = sum(1 << d for d in range(dims) if d not in reduced)
     figures = problem.machine.figures
@@ -313,22 +337,32 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int]) -> Mapping:
         orders = _orders(problem, knobs, bundles, cut)
         path, lengths, loops = _room(problem, knobs)
         best = s.search(
-            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, orders, kept, np.array(units, np.int64),
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, orders, asked, np.array(units, np.int64),
             held, problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder, rungs,
             _EVALUATIONS, path, lengths, loops, tile, score,
         )  # fmt: skip
         if score[j.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
             break
+    # Bundles, taps and rungs are let go: each dim on its own, from the best.
+    path, lengths, loops = _room(problem, knobs)
+    s.polish(
+        ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
+        np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
+        _single_sizes(problem, knobs, units), _EVALUATIONS // 4, tile, score,
+    )  # fmt: skip
     path, lengths, loops = _room(problem, knobs)
     s.assess(
-        ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], kept,
+        ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), tile, score,
         0.0,
     )  # fmt: skip
-    order = tuple(int(d) for d in orders[best] if d >= 0)
-    return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score)
+    order = tuple(orders[best].tolist())
+    homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
+    split = np.ones(dims, np.int64)
+    j.split_cores(ops, loops, path, lengths, independent, problem.machine.cores, split)
+    return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score, split.tolist())
 
 
 def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -367,6 +401,7 @@ def _mapped(
     tile: list[int],
     acc: NDArray[np.int64],
     score: NDArray[np.float64],
+    split: list[int],
 ) -> Mapping:
     space, machine = problem.space, problem.machine
     looped = [d for d in order if tile[d] < space.extents[d]]
@@ -403,18 +438,20 @@ def _mapped(
             depth0 = int(acc[position, k.ACC_DEPTH0])
             wanted = knobs.retain.get(access.tensor)
             if wanted is not None and problem.base.tensors[access.tensor].home == OUTER:
-                shown = [d for d in order if d in operator.dims] if knobs.tree is None else list(dims)
+                shown = [d for d in (*knobs.order, *looped) if d in operator.dims]
+                shown = list(dims if knobs.tree is not None else dict.fromkeys(shown))
                 if wanted > len(shown):
                     depth0 = min(len(path), tree_depth + wanted - len(shown))
-            position += 1
             write = len(reads) == len(operator.reads)
             depths = (depth0,)
             if machine.levels == 2:
-                inner = register_depth(problem, o, access, depth0, path, tree_depth, private, write, homes)
+                reach = (depth0, int(acc[position, k.ACC_DEPTH1]))
+                inner = register_depth(problem, o, access, reach, path, tree_depth, private, write, homes)
                 if access.tensor in knobs.register_retain:
                     inner = min(len(path), knobs.register_retain[access.tensor])
                 depths = (depth0, inner)
             (writes if write else reads).append(replace(access, depth=depths))
+            position += 1
         operators.append(
             replace(operator, leaf=parent, tree_depth=tree_depth, reads=tuple(reads), writes=tuple(writes))
         )
@@ -427,13 +464,15 @@ def _mapped(
     if not machine.accelerator.buffer.double_buffer:
         stages = 1
     nest = Nest(space.extents, tuple(rows), tuple(operators), tensors, stages)
-    parallel = _parallel(problem, knobs, chains, tile)
+    parallel = tuple((d, share) for d, share in enumerate(split) if share > 1)
+    if knobs.parallel:
+        parallel = _asked_split(problem, knobs, chains, tile)
     return Mapping(
         nest=nest,
         arrays=repack(problem.arrays, nest),
         tree=tree,
         tile=tuple(tile),
-        order=order if knobs.order else tuple(looped),
+        order=(*knobs.order, *(d for d in looped if d not in knobs.order)),
         register_tile=tuple(registers.get(d, tile[d]) for d in range(len(tile))),
         register_order=tuple(outer_order),
         elements=knobs.elements or tuple(elements),
@@ -468,31 +507,6 @@ def _online(
     return out
 
 
-def _parallel(
-    problem: Problem,
-    knobs: Knobs,
-    chains: list[tuple[tuple[int, ...], tuple[int, ...]]],
-    tile: list[int],
-) -> tuple[tuple[int, int], ...]:
-    """Cores over the outermost independent loops: the fewest waves, then the fewest cores, then outermost first."""
-    space, cores = problem.space, problem.machine.cores
-    reduced = {d for operator in space.operators for d in operator.reductions}
-    leading = [d for d in _leading(chains, reduced) if tile[d] < space.extents[d]]
-    if knobs.parallel:
-        return _asked_split(problem, knobs, leading, tile)
-    if cores <= 1 or not leading:
-        return ()
-    trips = [-(-space.extents[d] // tile[d]) for d in leading[:3]]
-    best: tuple[int, int, tuple[int, ...]] | None = None
-    for split in _splits(trips, cores):
-        waves = prod(-(-n // c) for n, c in zip(trips, split, strict=True))
-        key = (waves, prod(split), tuple(-c for c in split))
-        if best is None or key < best:
-            best = key
-    assert best is not None
-    return tuple((d, -c) for d, c in zip(leading, best[2], strict=False) if c < -1)
-
-
 def _leading(chains: list[tuple[tuple[int, ...], tuple[int, ...]]], reduced: set[int]) -> list[int]:
     """Dims whose loops stand outside every reduction, in every operator that stands under them."""
     outer: list[int] = []
@@ -509,10 +523,15 @@ def _leading(chains: list[tuple[tuple[int, ...], tuple[int, ...]]], reduced: set
 
 
 def _asked_split(
-    problem: Problem, knobs: Knobs, leading: list[int], tile: list[int]
+    problem: Problem,
+    knobs: Knobs,
+    chains: list[tuple[tuple[int, ...], tuple[int, ...]]],
+    tile: list[int],
 ) -> tuple[tuple[int, int], ...]:
     """The user's split, as far as there are cores, trips and independent outer loops for it."""
     space, left = problem.space, problem.machine.cores
+    reduced = {d for operator in space.operators for d in operator.reductions}
+    leading = [d for d in _leading(chains, reduced) if tile[d] < space.extents[d]]
     out: list[tuple[int, int]] = []
     for d, asked in knobs.parallel.items():
         trips = -(-space.extents[d] // tile[d])
@@ -525,14 +544,6 @@ def _asked_split(
         if share > 1:
             out.append((d, share))
     return tuple(out)
-
-
-def _splits(trips: list[int], cores: int) -> list[tuple[int, ...]]:
-    """Ways to split up to `cores` over loops: per loop only the counts that change its waves."""
-    if not trips:
-        return [()]
-    counts = sorted({-(-trips[0] // -(-trips[0] // c)) for c in range(1, min(trips[0], cores) + 1)})
-    return [(c, *rest) for c in counts for rest in _splits(trips[1:], cores // c)]
 
 
 def _chosen(problem: Problem, knobs: Knobs) -> tuple[str, ...]:

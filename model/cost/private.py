@@ -101,23 +101,29 @@ def register_depth(
     problem: Problem,
     o: int,
     access: NestAccess,
-    depth0: int,
+    depths: tuple[int, int],
     path: list[tuple[int, int]],
     tree_depth: int,
     private: Private,
     write: bool,
     homes: frozenset[int],
 ) -> int:
-    """The depth at the registers (docs/loop-tree.md, section 2, "Between buffer and registers")."""
+    """The depth at the registers (docs/loop-tree.md, section 2, "Between buffer and registers").
+
+    ``depths`` at the buffer, and at the registers as far as the tree goes: what the search chose.
+    """
     if problem.roles[o] is None:
         return len(path) if write and access.tensor in homes else tree_depth
     if not write:
         return tree_depth + private.register_loops + private.streams
+    outer, inner = depths
+    if inner < tree_depth:
+        return inner
     operator = problem.base.operators[o]
     touched = {d for axis in access.axes for d in axis_dims(axis)}
     size = list(problem.space.extents)
     for place, (d, step) in enumerate(path):
-        if place >= depth0 and d in operator.dims and d not in touched and step < size[d]:
+        if place >= max(outer, tree_depth) and d in operator.dims and d not in touched and step < size[d]:
             return place
         size[d] = min(size[d], step)
-    return max(depth0, tree_depth + private.register_loops)
+    return max(outer, tree_depth + private.register_loops)

@@ -28,12 +28,12 @@ from .sweep import (
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
     " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], float64[::1], float64)"
 )
 def assess(
-    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate, vector, mach,
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
     independent, limits, counts, points, rows, work, length, tile, score, floor,
 ):  # fmt: skip
     """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
@@ -41,9 +41,9 @@ def assess(
     ``floor``: traffic in bits that is known to be reachable with everything whole; 0 where it does not fit.
     """
     branch(ops, barred, extents, tile, order, path, lengths, loops)
-    set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths)
+    set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits)
     judge(
-        ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, held, mat, rate, vector, mach, independent,
+        ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent,
         limits, counts, points, rows, work, length, score,
     )  # fmt: skip
     score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
@@ -58,13 +58,96 @@ def put(ladder, bundle, rung, tile):
             tile[d] = ladder[bundle, rung, d]
 
 
+WORTH = 0.995  # an odd size must save half a percent
+
+
+@kernel("int64(int64[:,::1], int64, int64, int64)")
+def next_size(sizes, d, size, way):
+    """The next larger (`way` 1) or smaller (-1) of dim `d`'s sizes; 0: there is none."""
+    found = 0
+    for i in range(sizes.shape[1]):
+        one = sizes[d, i]
+        if one > 0 and (one - size) * way > 0 and (found == 0 or (found - one) * way > 0):
+            found = one
+    return found
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64, float64[::1],"
-    " int64[:,:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1], float64[::1])"
+    " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, int64[::1], float64[::1])"
+)
+def polish(
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
+    independent, limits, sizes, budget, tile, score,
+):  # fmt: skip
+    """Improve `tile` and its `score` dim by dim, each on its own: by any of its sizes, by one unit, by a pair.
+
+    ``sizes`` int64[dims, most]: what may be tried (0: nothing). A pair raises one dim and lowers another: what is left
+    where the buffer is full. Returns the evaluations; `path`, `lengths` and `loops` are those of the last one.
+    """
+    dims = extents.size
+    rows = np.zeros_like(path)
+    work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
+    counts = np.zeros((acc.shape[0], 4), np.int64)
+    points = np.zeros(ops.shape[0], np.int64)
+    length = extents.copy()
+    here = np.zeros(SCORES, np.float64)
+    best = score.copy()
+    goal = tile.copy()
+    size = tile.copy()
+    floor = score[S_TRAFFIC] if score[S_REFETCH] == 0.0 else 0.0
+    spent = 0
+    moving = True
+    while moving and spent < budget:
+        moving = False
+        for pairs in range(2):
+            for d in range(dims):
+                if sizes[d, 0] == 0 or spent >= budget:
+                    continue
+                for i in range(sizes.shape[1] + 2 if pairs == 0 else dims):
+                    size[:] = tile
+                    if pairs == 1:
+                        larger = next_size(sizes, d, tile[d], 1)
+                        smaller = next_size(sizes, i, tile[i], -1) if sizes[i, 0] > 0 else 0
+                        if i == d or larger == 0 or smaller == 0:
+                            continue
+                        size[d], size[i] = larger, smaller
+                    elif i < sizes.shape[1]:
+                        if sizes[d, i] == 0:
+                            continue
+                        size[d] = sizes[d, i]
+                    else:
+                        size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
+                    if size[d] < 1 or size[d] > extents[d] or (pairs == 0 and size[d] == tile[d]):
+                        continue
+                    spent += assess(
+                        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
+                        vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
+                    )  # fmt: skip
+                    if better(here, best) and (
+                        here[S_COST] < WORTH * best[S_COST]
+                        or here[S_REFETCH] < best[S_REFETCH]
+                        or best[S_MISFIT] > 0.0
+                    ):
+                        best[:] = here
+                        goal[:] = size
+                        moving = True
+            if moving:
+                break
+        tile[:] = goal
+        score[:] = best
+    return spent
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
+    " float64[::1], int64[:,:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[:,::1], int64[::1],"
+    " float64[::1])"
 )
 def search(
-    ops, acc, axes, ten, extents, barred, orders, kept, unit, held, mat, rate, vector, mach, independent, limits,
+    ops, acc, axes, ten, extents, barred, orders, asked, unit, held, mat, rate, vector, mach, independent, limits,
     ladder, rungs, budget, path, lengths, loops, tile, score,
 ):  # fmt: skip
     """The best order and tile; returns the number of the order, with ``tile`` and ``score`` filled.
@@ -74,7 +157,7 @@ def search(
 
     Parameters
     ----------
-    orders : int64[orders, dims], padded with -1; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
+    orders : int64[orders, dims]; int64[1, 0] keeps the tree in `path`, `lengths` and `loops`.
     unit, held : int64[dims] aligned size, and what the registers hold along each dim.
     ladder, rungs : int64[bundles, rungs, dims] tile sizes that are tried, ascending (0: not of the bundle), and how
         many rungs. A bundle is dims that are cut together, the inner one first.
@@ -109,7 +192,7 @@ def search(
         whole = whole and tile[d] >= extents[d]
     floor = 0.0
     spent = assess(
-        ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], kept, unit, held, mat, rate, vector,
+        ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], asked, unit, held, mat, rate, vector,
         mach, independent, limits, counts, points, rows, work, length, tile, score, floor,
     )  # fmt: skip
     best = 0
@@ -144,7 +227,7 @@ def search(
                     at[b] = min(level, rungs[b] - 1) if looped[number, b] else rungs[b] - 1
                     put(ladder, b, at[b], size)
                 spent += assess(
-                    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate,
+                    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
                     vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
                 )  # fmt: skip
                 if level == 0 or better(here, now):
@@ -189,7 +272,7 @@ def search(
                         if other >= 0:
                             put(ladder, other, at[other] - 1, size)
                         spent += assess(
-                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat,
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
                             rate, vector, mach, independent, limits, counts, points, rows, work, length, size, here,
                             floor,
                         )  # fmt: skip
