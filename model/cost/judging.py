@@ -137,7 +137,7 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
     return number
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1])")
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
 def set_register_depth(ops, acc, a, loops, path, lengths):
     """The depth of access `a` at the registers, by its depth at the buffer."""
     o = acc[a, ACC_OPERATOR]
@@ -153,7 +153,8 @@ def set_register_depth(ops, acc, a, loops, path, lengths):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1],"
-    " int64[:,::1], int64[:,::1], int64[::1])"
+    " int64[:,::1], int64[:,::1], int64[::1])",
+    borrows=True,
 )
 def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
     """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
@@ -190,7 +191,7 @@ def set_depths(ops, acc, ten, extents, tile, order, kept, loops, path, lengths):
         set_register_depth(ops, acc, a, loops, path, lengths)
 
 
-@kernel("int64(int64[::1], int64[::1])")
+@kernel("int64(int64[::1], int64[::1])", borrows=True)
 def traffic_bits(row, ten_row):
     """Bits that one access moves to and from outside."""
     whole = row[READS] + row[WRITES]
@@ -199,7 +200,8 @@ def traffic_bits(row, ten_row):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64,"
-    " int64[:,::1], int64[:,::1])"
+    " int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
     """Set the depth of all accesses of a stream (no operator skips a loop in a canonical tree)."""
@@ -227,7 +229,8 @@ def move_stream(ops, acc, ten, loops, path, lengths, leader, depth, rows, work):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
+    " int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def hoist(
     ops, acc, axes, ten, extents, loops, path, lengths, kept, capacity, stages, peak, counts, rows, work
@@ -277,7 +280,10 @@ def hoist(
     return peak
 
 
-@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64)")
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64)",
+    borrows=True,
+)
 def registers_bytes(ops, acc, ten, o, points, held, length, matrix):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
 
@@ -298,7 +304,10 @@ def registers_bytes(ops, acc, ten, o, points, held, length, matrix):
     return total
 
 
-@kernel("float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])")
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
 def fetches(ops, acc, ten, o, path, loops, work):
     """Steps of operator `o` that load something from outside."""
     depth = -1
@@ -316,7 +325,8 @@ def fetches(ops, acc, ten, o, path, loops, work):
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
-    " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
+    " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])",
+    borrows=True,
 )
 def judge(
     ops, acc, axes, ten, extents, loops, path, lengths, kept, unit, held, mat, rate, vector, mach, independent, limits,
@@ -427,7 +437,7 @@ def judge(
     score[S_COST] = seconds + bits / 64.0 / width
 
 
-@kernel("boolean(float64[::1], float64[::1])")
+@kernel("boolean(float64[::1], float64[::1])", borrows=True)
 def better(one, other):
     """Whether score `one` comes before `other`: fits, no needless refetch, cost, traffic, footprint."""
     for i in range(S_FOOTPRINT + 1):

@@ -30,7 +30,8 @@ from .sweep import (
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
     " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], float64[::1], float64)"
+    " int64[::1], int64[::1], float64[::1], float64)",
+    borrows=True,
 )
 def assess(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, kept, unit, held, mat, rate, vector, mach,
@@ -50,7 +51,7 @@ def assess(
     return 1
 
 
-@kernel("void(int64[:,:,::1], int64, int64, int64[::1])")
+@kernel("void(int64[:,:,::1], int64, int64, int64[::1])", borrows=True)
 def put(ladder, bundle, rung, tile):
     """Set the tile sizes of one bundle's dims to a rung of its ladder."""
     for d in range(tile.size):
