@@ -108,18 +108,27 @@ _progress: Callable[[str], None] | None = None
 _declared: list[tuple[str, Any]] = []
 
 
-def kernel(*signatures: str) -> Callable[[_F], _F]:
+def kernel(*signatures: str, inline: bool = False, borrows: bool = False) -> Callable[[_F], _F]:
     """Declare a kernel: compiled for exactly `signatures`, without the GIL, kept on disk.
 
     Parameters
     ----------
     signatures : Numba signatures, e.g. ``"int64(int64[::1], float64)"``. Arrays are C-contiguous and
         writable; callers never pass read-only arrays (another Numba type).
+    inline : its code goes into every kernel that calls it; for a few lines that run very often.
+    borrows : it makes no array and copies none into another (Numba refuses to compile it otherwise): references to its
+        arguments and to views of them are not counted, which would take longer than what a small kernel does.
     """
     from numba import njit
 
     def declare(function: _F) -> _F:
-        compiled: Any = njit(list(signatures), nogil=True, cache=FOLDER is not None)(function)
+        options: dict[str, Any] = {
+            "nogil": True,
+            "cache": FOLDER is not None,
+            "forceinline": inline,
+            "_nrt": not borrows,
+        }
+        compiled: Any = njit(list(signatures), **options)(function)
         _declared.append((f"{function.__module__}.{function.__name__}", compiled))
         if _progress is not None:
             _progress(f"{function.__module__}.{function.__name__}")

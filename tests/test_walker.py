@@ -75,13 +75,13 @@ FAULTS = {
     ),
     "the first visit reads sums back": (
         "traffic",
-        "counts[a, PARTIAL_READS] = visited * (sums - 1)",
-        "counts[a, PARTIAL_READS] = visited * sums",
+        "counts[a, PARTIAL_READS] = partial",
+        "counts[a, PARTIAL_READS] = partial + writes",
     ),
     "loops that do not touch an operand cost nothing": (
         "traffic",
-        "loops, extents) * repeats(",
-        "loops, extents) + 0 * repeats(",
+        "reads = once * repeats(",
+        "reads = once + 0 * repeats(",
     ),
     "a retained output is made again": ("traffic", "if j >= r:", "if j > r:"),
     "every reader fetches for itself": ("traffic", "if same:", "if same and q == o:"),
@@ -92,8 +92,8 @@ FAULTS = {
     ),
     "sums at rest take the tensor's width": (
         "footprint",
-        "unfinished(ops, acc, a, rows[o], inner, loops)",
-        "unfinished(ops, acc, a, rows[o], 0, loops)",
+        "rows[o], inner, loops)",
+        "rows[o], 0, loops)",
     ),
     "statistics of the whole extent": (
         "footprint",
@@ -246,7 +246,7 @@ def plain_kernels(fault: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     """`traffic.measure` as plain Python, from the kernels' sources with one term changed ("": none)."""
     package = "plain_kernels"
     stub = ModuleType(f"{package}.compiled")
-    stub.kernel = lambda *_: lambda function: function  # type: ignore[attr-defined]
+    stub.kernel = lambda *_, **__: lambda function: function  # type: ignore[attr-defined]
     for name in (package, f"{package}.cost"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
         sys.modules[name].__path__ = []

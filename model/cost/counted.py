@@ -54,8 +54,8 @@ class Counted:
         self.rescale = int(
             measure(
                 arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path,
-                arrays.lengths, arrays.levels, arrays.stages, 0, self.counts, self.points, self.footprint,
-                self.rows, self.work,
+                arrays.lengths, arrays.levels, arrays.stages, 0, self.counts[0], self.counts[1], self.points,
+                self.footprint, self.rows, self.work,
             )
         )  # fmt: skip
         self.cores = np.ones(len(self.space.extents), np.int64)

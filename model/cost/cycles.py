@@ -18,7 +18,7 @@ MAT_USED, MAT_M, MAT_N, MAT_K, MAT_PRODUCTS = 0, 1, 2, 3, 4
 MAT_COLUMNS = 5
 
 
-@kernel("float64(float64[::1], float64, int64, int64, int64, int64)")
+@kernel("float64(float64[::1], float64, int64, int64, int64, int64)", borrows=True)
 def matrix_cycles(mach, rate, m, n, k, products):
     """Cycles of `products` matrix products m x n x k on one unit that does `rate` MACs a cycle.
 
@@ -48,7 +48,7 @@ def matrix_cycles(mach, rate, m, n, k, products):
     return 0.0
 
 
-@kernel("int64(int64, int64[::1])")
+@kernel("int64(int64, int64[::1])", borrows=True)
 def volume(mask, length):
     """Product of the lengths of the dims in `mask`."""
     total = 1

@@ -74,7 +74,8 @@ def counts_of(nest: Nest, arrays: NestArrays, fragments: bool = True) -> NestCou
     rows, work = workspace(arrays)
     rescale = measure(
         arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
-        arrays.levels, arrays.stages, int(fragments), counts, points, footprint, rows, work,
+        arrays.levels, arrays.stages, int(fragments), counts[0], counts[1], points, footprint, rows,
+        work,
     )  # fmt: skip
     sums: dict[tuple[int, int, int], list[int]] = {}
     for level in range(arrays.levels):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .sweep import (
+    ACC_EARLIER,
     ACC_FIXED,
     ACC_OPERATOR,
     ACC_SHAPE,
@@ -44,48 +45,55 @@ from .sweep import (
     W_LENGTH,
     W_LIVE,
     W_SAVED,
+    W_SKIP,
     W_TILE0,
     step_of,
     tile_elements,
 )
 
 
-@kernel("int64(int64, int64, int64[:,::1], int64[::1], int64[:,::1])")
-def child_of(operator, node, path, lengths, loops):
-    """The loop just below loop `node` (-1: the root) on a path, seeing through one-trip loops; -1: none."""
-    position = 0
-    if node >= 0:
-        while path[operator, position] != node:
+@kernel(
+    "void(int64, int64, int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def add_live(size, r, first, last, path, lengths, loops, rows, work):
+    """Add `size` bytes while a tile lives: from operator `first` to `last`, in one iteration of the loop at depth `r`.
+
+    Whole children of that loop count (of the root for 0); loops of one trip are seen through.
+    """
+    position = r
+    if r > 0 and work[W_SKIP, first]:  # where the loop stands on the full path
+        while path[first, position - 1] != rows[first, r - 1]:
             position += 1
-        position += 1
-    for j in range(position, lengths[operator]):
-        if loops[path[operator, j], LOOP_TRIPS] > 1:
-            return path[operator, j]
-    return -1
-
-
-@kernel("void(int64, int64, int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])")
-def add_live(size, node, first, last, path, lengths, loops, work):
-    """Add `size` bytes from the child of `node` that holds operator `first` to the one that holds `last`."""
-    child = child_of(first, node, path, lengths, loops)
-    low = loops[child, LOOP_FIRST] if child >= 0 else first
-    child = child_of(last, node, path, lengths, loops)
-    high = loops[child, LOOP_LAST] if child >= 0 else last
+    low, high = first, last
+    for j in range(position, lengths[first]):
+        loop = path[first, j]
+        if loops[loop, LOOP_TRIPS] > 1:
+            low = loops[loop, LOOP_FIRST]
+            high = max(high, loops[loop, LOOP_LAST])
+            break
+    if last > first and high == last:  # it ends in another child; a loop has one depth on all paths
+        for j in range(position, lengths[last]):
+            loop = path[last, j]
+            if loops[loop, LOOP_TRIPS] > 1:
+                high = loops[loop, LOOP_LAST]
+                break
     work[W_LIVE, low] += size
     work[W_LIVE, high + 1] -= size
 
 
-@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1])")
-def unfinished(ops, acc, a, row, depth, loops):
-    """Whether a sum loop (own dim, not touched by the output, several trips) stands among ``row[:depth]``."""
-    mask = ops[acc[a, ACC_OPERATOR], OP_OWN] & ~acc[a, ACC_TOUCH]
-    for j in range(depth):  # noqa: SIM110 (Numba has no any() over a generator)
-        if mask >> loops[row[j], LOOP_DIM] & 1 and loops[row[j], LOOP_TRIPS] > 1:
+@kernel("boolean(int64, int64[::1], int64, int64[:,::1])", inline=True, borrows=True)
+def unfinished(sums, row, depth, loops):
+    """Whether a loop of several trips over a dim of the mask `sums` stands among ``row[:depth]``."""
+    for j in range(depth if sums else 0):
+        loop = row[j]
+        if sums >> loops[loop, LOOP_DIM] & 1 and loops[loop, LOOP_TRIPS] > 1:
             return True
     return False
 
 
-@kernel("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1])")
+@kernel("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1])", inline=True, borrows=True)
 def source_of(acc, ten, ops, a, work):
     """The access whose tile a read finds in the buffer: its stream's leader, or its producer's; -1: none there."""
     t = acc[a, ACC_TENSOR]
@@ -102,7 +110,8 @@ def source_of(acc, ten, ops, a, work):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])"
+    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
     """Footprint of level 0 in bytes; fills W_TILE0 (elements) and W_BYTES0 (one copy) per access."""
@@ -125,17 +134,16 @@ def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stag
         else:
             elements = tile_elements(acc, a, axes, rows[o], work[W_DEPTH0, a], loops, extents)
         bits = ten[t, TEN_BITS]
-        if acc[a, ACC_WRITE]:
+        if acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
             inner = work[W_EFFECTIVE1, a] if levels == 2 else work[W_LENGTH, o]
-            if acc[a, ACC_FIXED] < 0 and unfinished(ops, acc, a, rows[o], inner, loops):
+            if unfinished(ops[o, OP_OWN] & ~acc[a, ACC_TOUCH], rows[o], inner, loops):
                 bits = ten[t, TEN_PARTIAL]
         size = (elements * bits + 7) // 8
         work[W_TILE0, a] = elements
         work[W_BYTES0, a] = size
         r = work[W_EFFECTIVE0, a]
-        node = rows[o, r - 1] if r > 0 else -1
         last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
-        add_live(size * (stages if streamed and r > 0 else 1), node, o, last, path, lengths, loops, work)
+        add_live(size * (stages if streamed and r > 0 else 1), r, o, last, path, lengths, loops, rows, work)
     for o in range(operators):
         if ops[o, OP_STATISTICS] == 0:
             continue
@@ -174,7 +182,7 @@ def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stag
     return peak
 
 
-@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64, int64)")
+@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
 def reads_as(acc, ops, operator, tensor, shape):
     """Whether `operator` reads `tensor` with the axes numbered `shape`."""
     for a in range(ops[operator, OP_FIRST], ops[operator, OP_WRITES]):
@@ -183,7 +191,9 @@ def reads_as(acc, ops, operator, tensor, shape):
     return False
 
 
-@kernel("int64(int64[:,::1], int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])")
+@kernel(
+    "int64(int64[:,::1], int64, int64, int64[:,::1], int64[::1], int64[:,::1], int64[:,::1])", borrows=True
+)
 def shared_loops(acc, tensor, producer, path, lengths, rows, work):
     """How many leading loops of the producer's remaining path all readers of `tensor` stand under as well."""
     shared = work[W_LENGTH, producer]
@@ -203,22 +213,38 @@ def shared_loops(acc, tensor, producer, path, lengths, rows, work):
     return shared
 
 
-@kernel("boolean(int64[:,::1], int64[:,::1], int64, int64[:,::1])")
-def repeats_earlier(ops, acc, a, work):
+@kernel("boolean(int64[:,::1], int64, int64[:,::1])", inline=True, borrows=True)
+def repeats_earlier(acc, a, work):
     """Whether an earlier read of the same operator is the same stream at the registers."""
-    for b in range(ops[acc[a, ACC_OPERATOR], OP_FIRST], a):
-        if (
-            acc[b, ACC_TENSOR] == acc[a, ACC_TENSOR]
-            and acc[b, ACC_SHAPE] == acc[a, ACC_SHAPE]
-            and work[W_DEPTH1, b] == work[W_DEPTH1, a]
-        ):
+    b = acc[a, ACC_EARLIER]
+    while b >= 0 and acc[b, ACC_OPERATOR] == acc[a, ACC_OPERATOR]:
+        if work[W_DEPTH1, b] == work[W_DEPTH1, a]:
             return True
+        b = acc[b, ACC_EARLIER]
     return False
 
 
 @kernel(
+    "int64(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def held_bytes(ops, acc, a, axes, ten, extents, loops, rows, work):
+    """Bytes of the tile of access `a` in the registers."""
+    o, t = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR]
+    bits = ten[t, TEN_BITS]
+    if acc[a, ACC_WRITE]:
+        sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+        if unfinished(sums, rows[o], work[W_LENGTH, o], loops):
+            bits = ten[t, TEN_PARTIAL]
+    return (tile_elements(acc, a, axes, rows[o], work[W_DEPTH1, a], loops, extents) * bits + 7) // 8
+
+
+@kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64, int64[:,::1], int64[:,::1])"
+    " int64[::1], int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments, rows, work):
     """Footprint of level 1 in bytes: tiles of contractions, and the intermediates at home in the registers.
@@ -235,33 +261,22 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
         here = ten[t, TEN_HOME] == HOME_REGISTERS
         if acc[a, ACC_FIXED] >= 0 or not (here or ops[o, OP_CONTRACTION]):
             continue
-        if acc[a, ACC_WRITE] == 0:
-            if here or fragments == 0:
-                continue
-            if repeats_earlier(ops, acc, a, work):
-                continue
-        bits = ten[t, TEN_BITS]
-        if acc[a, ACC_WRITE] and unfinished(ops, acc, a, rows[o], work[W_LENGTH, o], loops):
-            bits = ten[t, TEN_PARTIAL]
-        size = (tile_elements(acc, a, axes, rows[o], work[W_DEPTH1, a], loops, extents) * bits + 7) // 8
+        if acc[a, ACC_WRITE] == 0 and (here or fragments == 0 or repeats_earlier(acc, a, work)):
+            continue
+        size = held_bytes(ops, acc, a, axes, ten, extents, loops, rows, work)
         r = work[W_EFFECTIVE1, a]
         last = o
         if here:
             last = ten[t, TEN_LAST]
             r = min(r, shared_loops(acc, t, o, path, lengths, rows, work))
-            for b in range(acc.shape[0]):  # in place: a pointwise last reader whose output is at home here
-                if acc[b, ACC_OPERATOR] != last or acc[b, ACC_WRITE] == 0 or not ops[last, OP_POINTWISE]:
-                    continue
-                if ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS or acc[b, ACC_FIXED] >= 0:
-                    continue
-                if reads_as(acc, ops, last, t, acc[b, ACC_SHAPE]):
-                    mine = ten[acc[b, ACC_TENSOR], TEN_BITS]
-                    if unfinished(ops, acc, b, rows[last], work[W_LENGTH, last], loops):
-                        mine = ten[acc[b, ACC_TENSOR], TEN_PARTIAL]
-                    other = tile_elements(acc, b, axes, rows[last], work[W_DEPTH1, b], loops, extents)
-                    work[W_SAVED, last] = max(work[W_SAVED, last], min(size, (other * mine + 7) // 8))
-        node = rows[o, r - 1] if r > 0 else -1
-        add_live(size, node, o, last, path, lengths, loops, work)
+            if ops[last, OP_POINTWISE]:  # in place: a pointwise last reader whose output is at home here
+                for b in range(ops[last, OP_WRITES], ops[last, OP_END]):
+                    if ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS or acc[b, ACC_FIXED] >= 0:
+                        continue
+                    if reads_as(acc, ops, last, t, acc[b, ACC_SHAPE]):
+                        other = held_bytes(ops, acc, b, axes, ten, extents, loops, rows, work)
+                        work[W_SAVED, last] = max(work[W_SAVED, last], min(size, other))
+        add_live(size, r, o, last, path, lengths, loops, rows, work)
     peak = 0
     live = 0
     where = 0

@@ -150,7 +150,8 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[::1], float64)"
+    " int64[:,::1], int64[::1], float64)",
+    borrows=True,
 )
 def set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, lengths, room):
     """The depth of access `a` at the registers, by its depth at the buffer; the home of what it writes.
@@ -179,7 +180,8 @@ def set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, leng
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1],"
-    " int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
+    " int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])",
+    borrows=True,
 )
 def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits):
     """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
@@ -217,7 +219,7 @@ def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, le
         set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, lengths, limits[L_ROOM])
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])")
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])", borrows=True)
 def register_reach(ops, acc, a, loops, rows, work):
     """W_DEPTH1 and W_EFFECTIVE1 of access `a` from its depth, skipped loops taken out.
 
@@ -236,7 +238,7 @@ def register_reach(ops, acc, a, loops, rows, work):
     work[W_EFFECTIVE1, a] = inner
 
 
-@kernel("int64(int64[::1], int64[::1])")
+@kernel("int64(int64[::1], int64[::1])", borrows=True)
 def traffic_bits(row, ten_row):
     """Bits that one access moves to and from outside."""
     whole = row[READS] + row[WRITES]
@@ -245,7 +247,8 @@ def traffic_bits(row, ten_row):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[::1], float64, int64, int64, int64[:,::1], int64[:,::1])"
+    " int64[:,::1], int64[::1], float64, int64, int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def move_stream(ops, acc, axes, ten, extents, asked, loops, path, lengths, room, leader, depth, rows, work):
     """Set the depth of all accesses of a stream (no operator skips a loop in a canonical tree)."""
@@ -267,7 +270,8 @@ def move_stream(ops, acc, axes, ten, extents, asked, loops, path, lengths, room,
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[:,::1], float64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])"
+    " int64[::1], int64[:,::1], float64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def hoist(
     ops,
@@ -338,7 +342,8 @@ def hoist(
 
 @kernel(
     "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
-    " int64[:,::1])"
+    " int64[:,::1])",
+    borrows=True,
 )
 def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
@@ -368,7 +373,7 @@ def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
     return total
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64, int64[::1])")
+@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64, int64[::1])", borrows=True)
 def split_cores(ops, loops, path, lengths, independent, cores, split):
     """Over how many cores each dim's outermost loop is split: the fewest waves, then the fewest cores, then outermost.
 
@@ -384,9 +389,9 @@ def split_cores(ops, loops, path, lengths, independent, cores, split):
             free = free and independent >> d & 1 != 0
             if not free:
                 inner |= 1 << d
-    dims = np.zeros(3, np.int64)
-    trips = np.ones(3, np.int64)
-    found = 0
+    # The three outermost, by dim and trips.
+    d0, d1, d2 = -1, -1, -1
+    t0, t1, t2 = 1, 1, 1
     seen = inner
     for o in range(ops.shape[0]):
         for j in range(lengths[o]):
@@ -394,55 +399,56 @@ def split_cores(ops, loops, path, lengths, independent, cores, split):
             d = loops[loop, LOOP_DIM]
             if not independent >> d & 1:
                 break
-            if not seen >> d & 1 and loops[loop, LOOP_TRIPS] > 1 and found < 3:
-                seen |= 1 << d
-                dims[found], trips[found] = d, loops[loop, LOOP_TRIPS]
-                found += 1
-    if cores <= 1 or found == 0:
+            trips = loops[loop, LOOP_TRIPS]
+            if seen >> d & 1 or trips == 1:
+                continue
+            seen |= 1 << d
+            if d0 < 0:
+                d0, t0 = d, trips
+            elif d1 < 0:
+                d1, t1 = d, trips
+            elif d2 < 0:
+                d2, t2 = d, trips
+    if cores <= 1 or d0 < 0:
         return
-    best_waves, best_used = 1 << 62, 1 << 62
+    best_waves, best_used, best_first, best_second, best_third = 1 << 62, 1 << 62, 1, 1, 1
     # Only counts that change the iterations of the busiest core matter; the innermost takes what is left.
     first = 1
     while first <= cores:
-        rows = -(-trips[0] // first)
+        rows = -(-t0 // first)
         second = 1
         while first * second <= cores:
-            columns = -(-trips[1] // second)
-            left = min(trips[2], cores // (first * second))
-            deep = -(-trips[2] // left)
-            third = -(-trips[2] // deep)
-            waves = rows * columns * deep
-            used = first * second * third
-            if (
-                waves < best_waves
-                or (waves == best_waves and used < best_used)
-                or (
-                    waves == best_waves
-                    and used == best_used
-                    and (first > split[dims[0]] or (first == split[dims[0]] and second > split[dims[1]]))
-                )
+            columns = -(-t1 // second)
+            deep = -(-t2 // min(t2, cores // (first * second)))
+            third = -(-t2 // deep)
+            waves, used = rows * columns * deep, first * second * third
+            outermost = first > best_first or (first == best_first and second > best_second)
+            if waves < best_waves or (
+                waves == best_waves and (used < best_used or (used == best_used and outermost))
             ):
                 best_waves, best_used = waves, used
-                split[dims[0]] = first
-                if found > 1:
-                    split[dims[1]] = second
-                if found > 2:
-                    split[dims[2]] = third
+                best_first, best_second, best_third = first, second, third
             if columns == 1:
                 break
-            second = -(-trips[1] // (columns - 1))
+            second = -(-t1 // (columns - 1))
         if rows == 1:
             break
-        first = -(-trips[0] // (rows - 1))
+        first = -(-t0 // (rows - 1))
+    split[d0] = best_first
+    if d1 >= 0:
+        split[d1] = best_second
+    if d2 >= 0:
+        split[d2] = best_third
 
 
-# What an operator's steps move, ``burst`` float64[BURSTS, depths + 1, 2]: loads, stores, and the loads of its tail, by
-# how many loops stand outside the tile; bytes of one core's port, and of the device for all cores at work.
-BURSTS = 3
-LOADED, STORED, TAIL_LOADED = 0, 1, 2
+# An operator's steps by how many loops go on, ``spans`` float64[depths, SPAN_COLUMNS]: steps of the busiest core, cores
+# that have a tile of their own, and what is moved where so many loops stand outside the tile: bytes of one core's port,
+# then of the device for all cores at work, for the loads, the loads of the tail, and the stores of both.
+P_VISITS, P_COPIES, P_LOADED, P_TAIL_LOADED, P_STORED = 0, 1, 2, 4, 6
+SPAN_COLUMNS = 8
 
 
-@kernel("float64(float64[::1], float64, float64)")
+@kernel("float64(float64[::1], float64, float64)", borrows=True)
 def resident_bytes(limits, block, live):
     """Bytes that the resident threads of a simt core have in flight; 0 elsewhere (`registers.occupancy`).
 
@@ -460,11 +466,12 @@ def resident_bytes(limits, block, live):
     return max(1.0, blocks) * threads * 16.0
 
 
-@kernel("float64(float64, float64, boolean, int64, float64, float64[::1])")
-def transfer_seconds(port, device, loads, stages, resident, mach):
+@kernel("float64(float64[:,::1], int64, int64, int64, float64, float64[::1])", borrows=True)
+def transfer_seconds(spans, c, column, stages, resident, mach):
     """Seconds that a step's bytes take; a load is also bound by what is in flight (as `timing.load_seconds`)."""
-    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE])
-    if loads and port > 0.0:
+    port = spans[c, column]
+    seconds = max(port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE])
+    if column != P_STORED and port > 0.0:
         flight = port * stages if resident == 0.0 else max(resident, port * (stages - 1))
         seconds = max(seconds, port * mach[M_LATENCY] / flight)
     return seconds
@@ -472,12 +479,13 @@ def transfer_seconds(port, device, loads, stages, resident, mach):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    " float64[::1], int64, boolean, float64[:,:,::1])"
+    " int64, int64, float64[:,::1])",
+    borrows=True,
 )
-def add_bursts(ops, acc, ten, o, loops, rows, work, counts, copies, deepest, tail, burst):
-    """Add what operator `o` moves to the bursts of the steps that it is part of, `deepest` loops deep.
+def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spans):
+    """Add what operator `o` moves to the steps that it is part of, `deepest` loops deep: means over its tiles.
 
-    ``copies[r]``: cores that have a tile of their own where `r` loops stand outside it. Sizes are means.
+    ``loaded``: the column of its loads.
     """
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
         t = acc[a, ACC_TENSOR]
@@ -493,21 +501,21 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, copies, deepest, tai
         for j in range(r):
             times *= loops[rows[o, j], LOOP_TRIPS]
         r = min(r, deepest)
-        family = TAIL_LOADED if tail else LOADED
-        burst[family, r, 0] += into / times
-        burst[family, r, 1] += into / times * copies[r]
-        burst[STORED, r, 0] += out / times
-        burst[STORED, r, 1] += out / times * copies[r]
+        spans[r, loaded] += into / times
+        spans[r, loaded + 1] += into / times * spans[r, P_COPIES]
+        spans[r, P_STORED] += out / times
+        spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
 
 
 @kernel(
     "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
-    " int64[::1], float64, int64, int64, int64[::1])"
+    " int64[::1], float64, int64, int64, int64[::1], float64[:,::1])",
+    borrows=True,
 )
 def estimate(
     ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
-    split, resident, stages, rescale, length,
+    split, resident, stages, rescale, length, spans,
 ):  # fmt: skip
     """About how many seconds the walk over the steps takes (docs/loop-tree.md, section 5), in closed form.
 
@@ -516,11 +524,6 @@ def estimate(
     hide behind one step's work; the first load and the last store behind none.
     """
     operators = ops.shape[0]
-    depths = rows.shape[1] + 1
-    burst = np.empty((BURSTS, depths, 2), np.float64)
-    copies = np.ones(depths, np.float64)
-    # Steps of the busiest core where so many loops go on.
-    visits = np.ones(depths, np.float64)
     total = 0.0
     last_tail = 0.0
     o = 0
@@ -528,6 +531,11 @@ def estimate(
         deepest = work[W_LENGTH, o]
         whole, steps = 1.0, 1.0
         leading = True
+        for c in range(deepest + 1):
+            for column in range(P_LOADED, SPAN_COLUMNS):
+                spans[c, column] = 0.0
+        spans[0, P_VISITS] = 1.0
+        spans[0, P_COPIES] = 1.0
         for j in range(deepest):
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
@@ -536,10 +544,9 @@ def estimate(
             whole *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             leading = leading and (independent >> d & 1) != 0
             share = split[d] if leading else 1
-            copies[j + 1] = copies[j] * share
-            visits[j + 1] = visits[j] * -(-loops[loop, LOOP_TRIPS] // share)
-        burst[:] = 0.0
-        add_bursts(ops, acc, ten, o, loops, rows, work, counts, copies, deepest, False, burst)
+            spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share
+            spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
+        add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
         inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
         busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
         if ops[o, OP_RESCALE]:
@@ -560,7 +567,7 @@ def estimate(
                     same = same and rows[after, j] == rows[o, j]
                 if not same:
                     break
-                add_bursts(ops, acc, ten, after, loops, rows, work, counts, copies, deepest, True, burst)
+                add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
                 inner += (
                     registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
                     / steps
@@ -574,54 +581,51 @@ def estimate(
         for j in range(deepest):
             d = loops[rows[o, j], LOOP_DIM]
             length[d] = extents[d]
+        visits = spans[deepest, P_VISITS]
         if stages < 2:
-            work_s += tail_s * visits[tail_depth] / visits[deepest]
+            work_s += tail_s * spans[tail_depth, P_VISITS] / visits
         elif tail_depth == deepest:
             work_s = max(work_s, tail_s)
         work_s = max(work_s, inner / mach[M_ONCHIP])
         # Every step, then what the changes of the outer loops add to one of them each.
         each = 0.0
-        for family in range(BURSTS):
-            each += transfer_seconds(
-                burst[family, deepest, 0], burst[family, deepest, 1], family != STORED, stages, resident, mach
-            )
-        seconds = visits[deepest] * (work_s + each if stages < 2 else max(work_s, each))
-        sums = np.zeros((BURSTS, 2), np.float64)
+        for column in range(P_LOADED, SPAN_COLUMNS, 2):
+            each += transfer_seconds(spans, deepest, column, stages, resident, mach)
+        busiest = max(work_s, each)
+        seconds = visits * (work_s + each if stages < 2 else busiest)
         for c in range(deepest - 1, -1, -1):
-            sums += burst[:, c]
-            changes = visits[c] - visits[c - 1] if c > 0 else 1.0
+            changes = spans[c, P_VISITS] - spans[c - 1, P_VISITS] if c > 0 else 1.0
             # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
-            together = visits[deepest] == 2.0 * visits[c]
+            together = visits == 2.0 * spans[c, P_VISITS]
             waiting = 0.0
-            for family in (LOADED, TAIL_LOADED, STORED):
-                more = transfer_seconds(
-                    sums[family, 0], sums[family, 1], family != STORED, stages, resident, mach
-                )
+            for column in range(P_LOADED, SPAN_COLUMNS, 2):
+                if c < deepest - 1:
+                    spans[c, column] += spans[c + 1, column]
+                    spans[c, column + 1] += spans[c + 1, column + 1]
+                more = transfer_seconds(spans, c, column, stages, resident, mach)
                 alone = c == 0 and (
-                    (o == 0 and family == LOADED) or (after == operators and family == STORED)
+                    (o == 0 and column == P_LOADED) or (after == operators and column == P_STORED)
                 )
                 if stages < 2 or alone:
                     seconds += changes * more
-                elif family == TAIL_LOADED and together:
+                elif column == P_TAIL_LOADED and together:
                     waiting = more
                 else:
-                    seconds += changes * (max(work_s, each + more + waiting) - max(work_s, each))
+                    seconds += changes * (max(work_s, each + more + waiting) - busiest)
                     waiting = 0.0
             if waiting > 0.0:
-                seconds += changes * (max(work_s, each + waiting) - max(work_s, each))
+                seconds += changes * (max(work_s, each + waiting) - busiest)
         if stages >= 2:
             if tail_depth < deepest:
-                seconds += visits[tail_depth] * max(0.0, tail_s - max(work_s, each))
+                seconds += spans[tail_depth, P_VISITS] * max(0.0, tail_s - busiest)
             last_tail = tail_s
             if deepest == 0:  # nothing of its own to hide behind
                 seconds = work_s + each
             else:
-                for family in (LOADED, STORED):
-                    if o == 0 if family == LOADED else after == operators:
-                        seconds += transfer_seconds(
-                            burst[family, deepest, 0], burst[family, deepest, 1], family != STORED, stages, resident,
-                            mach,
-                        )  # fmt: skip
+                if o == 0:
+                    seconds += transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
+                if after == operators:
+                    seconds += transfer_seconds(spans, deepest, P_STORED, stages, resident, mach)
         total += seconds
         o = after
     return total + last_tail
@@ -630,11 +634,13 @@ def estimate(
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
-    " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], float64[::1])"
+    " float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1],"
+    " float64[:,::1], float64[::1])",
+    borrows=True,
 )
 def judge(
     ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent, limits,
-    counts, points, rows, work, length, score,
+    counts, points, rows, work, length, split, spans, score,
 ):  # fmt: skip
     """Score one tree with its tiles: does it fit, at how many stages, how long, how much traffic.
 
@@ -680,7 +686,6 @@ def judge(
     bits = 0
     for a in range(acc.shape[0]):
         bits += traffic_bits(counts[a], ten[acc[a, ACC_TENSOR]])
-    split = np.empty(extents.size, np.int64)
     split_cores(ops, loops, path, lengths, independent, int(limits[L_CORES]), split)
     # Sums that wait in the registers for their next terms wait together, beside each other.
     unfinished, returns, used, live = 0.0, 0.0, 1.0, 0.0
@@ -706,7 +711,7 @@ def judge(
     resident = resident_bytes(limits, float(peak), max(live, unfinished))
     seconds = estimate(
         ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
-        split, resident, stages, rescale, length,
+        split, resident, stages, rescale, length, spans,
     )  # fmt: skip
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     excess = max(0.0, unfinished - limits[L_REGISTERS])
@@ -717,7 +722,7 @@ def judge(
     score[S_COST] = seconds + bits / 64.0 / width
 
 
-@kernel("boolean(float64[::1], float64[::1])")
+@kernel("boolean(float64[::1], float64[::1])", borrows=True)
 def better(one, other):
     """Whether score `one` comes before `other`: fits, no needless refetch, cost, traffic, footprint."""
     for i in range(S_FOOTPRINT + 1):

@@ -21,7 +21,7 @@ _TOO_LARGE = "the counts of this group do not fit 64-bit integers"
 
 @dataclass(frozen=True, slots=True)
 class NestArrays:
-    """One nest as int64 arrays; columns are named in `traffic.py`. Writable, because kernels are declared so."""
+    """One nest as int64 arrays; columns are named in `sweep.py`. Writable, because kernels are declared so."""
 
     ops: Ints
     acc: Ints
@@ -119,6 +119,7 @@ def pack(nest: Nest) -> NestArrays:
     axis_rows: list[tuple[int, ...]] = []
     producer = [-1] * len(nest.tensors)
     last = [-1] * len(nest.tensors)
+    read_before: dict[tuple[int, int], int] = {}
     levels = 1
     for o, operator in enumerate(nest.operators):
         first = len(acc_rows)
@@ -133,18 +134,21 @@ def pack(nest: Nest) -> NestArrays:
                 elements = access.fixed if access.fixed >= 0 else whole_elements(access.axes, extents)
                 if elements >= _LIMIT or max(extents, default=0) >= _LIMIT:
                     raise OverflowError(_TOO_LARGE)
-                acc_rows.append(
-                    (
-                        o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
-                        len(axis_rows), shapes.of(access), elements, access.depth[0], access.depth[-1],
-                        all(isinstance(axis, SimpleAxis) for axis in access.axes),
-                    )
-                )  # fmt: skip
+                shape, earlier = shapes.of(access), -1
                 if is_write:
                     producer[access.tensor] = o
                 else:
-                    last[access.tensor] = max(last[access.tensor], o)
-        op_rows.append(_operator_row(operator, first, len(acc_rows)))
+                    last[access.tensor] = o
+                    earlier = read_before.get((access.tensor, shape), -1)
+                    read_before[access.tensor, shape] = len(acc_rows)
+                acc_rows.append(
+                    (
+                        o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
+                        len(axis_rows), shape, elements, access.depth[0], access.depth[-1],
+                        all(isinstance(axis, SimpleAxis) for axis in access.axes), earlier,
+                    )
+                )  # fmt: skip
+        op_rows.append(_operator_row(operator, extents, first, len(acc_rows)))
     ten = [
         (t.bits, t.partial_bits, t.home, t.written_outside, t.elements, producer[i], last[i])
         for i, t in enumerate(nest.tensors)
@@ -164,11 +168,11 @@ def pack(nest: Nest) -> NestArrays:
     )
 
 
-def _operator_row(operator: NestOperator, first: int, end: int) -> tuple[int, ...]:
+def _operator_row(operator: NestOperator, extents: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
     return (
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
-        first + len(operator.reads), end, operator.tree_depth,
+        first + len(operator.reads), end, operator.tree_depth, prod([extents[d] for d in operator.dims]),
     )  # fmt: skip
 
 
@@ -181,7 +185,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
     ten[:, k.TEN_HOME] = [tensor.home for tensor in nest.tensors]
     ends = base.ops[:, k.OP_END].tolist()
     rows = [
-        _operator_row(op, end - len(op.reads) - len(op.writes), end)
+        _operator_row(op, nest.extents, end - len(op.reads) - len(op.writes), end)
         for op, end in zip(nest.operators, ends, strict=True)
     ]
     loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())

@@ -351,17 +351,16 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
         _single_sizes(problem, knobs, units), _EVALUATIONS // 4, tile, score,
     )  # fmt: skip
     path, lengths, loops = _room(problem, knobs)
+    split = np.ones(dims, np.int64)
     s.assess(
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
-        np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), tile, score,
-        0.0,
+        np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
+        np.zeros((path.shape[1] + 1, j.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
     order = tuple(orders[best].tolist())
     homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
-    split = np.ones(dims, np.int64)
-    j.split_cores(ops, loops, path, lengths, independent, problem.machine.cores, split)
     return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score, split.tolist())
 
 

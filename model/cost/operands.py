@@ -5,8 +5,13 @@ Knows the graph's index maps and precisions; knows no tiles and no machine.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
 from ..graph.dtypes import BITS, bytes_of
-from ..graph.graph import Access, Operator, OperatorGraph, OpKind
+from ..graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind
 from .layout import whole_elements
 from .nest import IndirectAxis, NestAxis, SimpleAxis, WindowAxis
 from .units import element_type
@@ -48,37 +53,39 @@ def addressed_elements(graph: OperatorGraph, operator: Operator, access: Access)
 class Operands:
     """The graph's operands, counted once per structure.
 
-    ``key`` per operator: equal where op type, dims, index maps and costs are equal (tensors by position).
+    Attributes
+    ----------
+    key : per operator; equal where op type, dims, index maps and costs are equal (tensors by position).
+    tensor_key : per tensor; equal where type, shape and whether it is a graph output are.
+    touched : per operator the tensors that it reads, then those that it writes.
+    alone : per operator; equal where key, keys of the tensors, and which of the tensors are one, are equal.
+    producer : per tensor the operator that writes it, else -1.
     """
 
     def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
         self.graph = graph
-        self.key = [self._key(operator, keys) for operator in graph.operators]
-        self._addressed: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...]]] = {}
-        self._shape = [keys.setdefault(("shape", t.shape), len(keys)) for t in graph.tensors]
-
-    @staticmethod
-    def _key(op: Operator, keys: dict[object, int]) -> int:
-        key = (
-            op.op_type,
-            op.kind,
-            op.dims,
-            tuple([(a.axes, a.whole, a.addressed) for a in op.inputs]),
-            tuple([(a.axes, a.whole, a.addressed) for a in op.outputs]),
-            op.vector_ops,
-            op.online,
-            op.linear,
-            op.reason,
-        )
-        return keys.setdefault(key, len(keys))
+        self.key = _operator_keys(graph, keys)
+        self.tensor_key = [keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors]
+        self.touched = [
+            tuple([a.tensor for a in operator.inputs + operator.outputs]) for operator in graph.operators
+        ]
+        tensor_key = self.tensor_key
+        self.alone: list[int] = []
+        for key, touched in zip(self.key, self.touched, strict=True):
+            row: list[object] = [key, *[tensor_key[tensor] for tensor in touched]]
+            if len(set(touched)) < len(touched):
+                row.append(tuple([touched.index(tensor) for tensor in touched]))
+            self.alone.append(keys.setdefault(tuple(row), len(keys)))
+        self.producer: list[int] = graph.producer.tolist()
+        self._addressed: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._bytes: dict[tuple[int, str], tuple[list[int], list[int]]] = {}
 
     def elements(self, index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Elements that an operator addresses, per input and per output."""
-        operator = self.graph.operators[index]
-        key = (self.key[index], *[self._shape[a.tensor] for a in operator.inputs + operator.outputs])
-        found = self._addressed.get(key)
+        found = self._addressed.get(self.alone[index])
         if found is None:
-            found = self._addressed[key] = (
+            operator = self.graph.operators[index]
+            found = self._addressed[self.alone[index]] = (
                 tuple([addressed_elements(self.graph, operator, a) for a in operator.inputs]),
                 tuple([addressed_elements(self.graph, operator, a) for a in operator.outputs]),
             )
@@ -89,18 +96,22 @@ class Operands:
         return BITS.get(element_type(self.graph.tensors[tensor].dtype, precision), 0)
 
     def _sizes(self, index: int, precision: str) -> tuple[list[int], list[int]]:
-        operator = self.graph.operators[index]
-        inputs, outputs = self.elements(index)
-        return (
-            [
-                bytes_of(n, self.bits(a.tensor, precision))
-                for a, n in zip(operator.inputs, inputs, strict=True)
-            ],
-            [
-                bytes_of(n, self.bits(a.tensor, precision))
-                for a, n in zip(operator.outputs, outputs, strict=True)
-            ],
-        )
+        """Bytes that an operator addresses, per input and per output."""
+        found = self._bytes.get((self.alone[index], precision))
+        if found is None:
+            operator = self.graph.operators[index]
+            inputs, outputs = self.elements(index)
+            found = self._bytes[self.alone[index], precision] = (
+                [
+                    bytes_of(n, self.bits(a.tensor, precision))
+                    for a, n in zip(operator.inputs, inputs, strict=True)
+                ],
+                [
+                    bytes_of(n, self.bits(a.tensor, precision))
+                    for a, n in zip(operator.outputs, outputs, strict=True)
+                ],
+            )
+        return found
 
     def operator_bytes(self, index: int, precision: str) -> int:
         """Bytes that an operator alone must move: addressed inputs and outputs once; views none.
@@ -135,35 +146,36 @@ class Operands:
         shown: dict[int, list[int]] = {}
         for view, root in alias.items():
             shown.setdefault(root, []).append(view)
-        read: dict[int, dict[object, int]] = {}
+        read: dict[int, list[tuple[Operator, Access, int]]] = {}
         total = 0
         for index in members:
             operator = graph.operators[index]
             if operator.kind is OpKind.VIEW:
                 continue
-            inputs, outputs = self.elements(index)
-            extents = [d.extent for d in operator.dims]
-            for access, elements in zip(operator.inputs, inputs, strict=True):
+            for position, access in enumerate(operator.inputs):
                 root = alias.get(access.tensor, access.tensor)
-                if int(graph.producer[root]) not in inside:
-                    read.setdefault(root, {})[_form(access, extents)] = elements
-            for access, elements in zip(operator.outputs, outputs, strict=True):
-                names = [access.tensor, *shown.get(access.tensor, ())]
-                if self._leaves(names, inside):
-                    total += bytes_of(elements, self.bits(access.tensor, precision))
+                if self.producer[root] not in inside:
+                    addressed = self.elements(index)[0][position]
+                    read.setdefault(root, []).append((operator, access, addressed))
+            for position, access in enumerate(operator.outputs):
+                if self._leaves(access.tensor, shown.get(access.tensor, ()), inside):
+                    total += self._sizes(index, precision)[1][position]
         for root, parts in read.items():
-            elements = sum(parts.values())
-            whole = graph.tensors[root].elements
-            if len(parts) > 1 and whole is not None:
-                elements = min(elements, whole)
+            elements = parts[0][2]
+            if len(parts) > 1:
+                forms = {_form(access, operator): addressed for operator, access, addressed in parts}
+                elements = sum(forms.values())
+                whole = graph.tensors[root].elements
+                if len(forms) > 1 and whole is not None:
+                    elements = min(elements, whole)
             total += bytes_of(elements, self.bits(root, precision))
         return total
 
-    def _leaves(self, names: list[int], inside: set[int]) -> bool:
+    def _leaves(self, tensor: int, shown: Sequence[int], inside: set[int]) -> bool:
         """Whether a tensor, under its own or its views' names, is read outside, or by nobody."""
         graph = self.graph
         read_inside = False
-        for name in names:
+        for name in (tensor, *shown):
             if graph.tensors[name].is_output:
                 return True
             for consumer in graph.consumers[name]:
@@ -180,12 +192,19 @@ class Operands:
         for operator in graph.operators:
             if operator.kind is not OpKind.VIEW:
                 used.update([alias.get(a.tensor, a.tensor) for a in operator.inputs])
+        made = Counter(
+            [
+                self.tensor_key[a.tensor]
+                for operator in graph.operators
+                if operator.kind is not OpKind.VIEW
+                for a in operator.outputs
+                if a.tensor in used
+            ]
+        )
+        one = dict(zip(self.tensor_key, graph.tensors, strict=True))  # one tensor of each key
         return sum(
-            bytes_of(graph.tensors[a.tensor].elements or 0, self.bits(a.tensor, precision))
-            for operator in graph.operators
-            if operator.kind is not OpKind.VIEW
-            for a in operator.outputs
-            if a.tensor in used
+            bytes_of(one[key].elements or 0, self.bits(one[key].index, precision)) * times
+            for key, times in made.items()
         )
 
 
@@ -201,7 +220,40 @@ def views(graph: OperatorGraph, members: range | tuple[int, ...]) -> dict[int, i
     return alias
 
 
-def _form(access: Access, extents: list[int]) -> object:
+def _form(access: Access, operator: Operator) -> object:
     """How an operand is addressed, for comparing operators: extents and coefficients, no dim names."""
-    axes = [(tuple([(extents[d], c) for d, c in a.terms]), a.offset, a.distinct) for a in access.axes]
+    dims = operator.dims
+    axes = [(tuple([(dims[d].extent, c) for d, c in a.terms]), a.offset, a.distinct) for a in access.axes]
     return access.tensor, access.whole, tuple(axes)
+
+
+_DIM = attrgetter("name", "extent", "reduction")
+_AXIS = attrgetter("terms", "offset", "distinct")
+
+
+def _operator_keys(graph: OperatorGraph, keys: dict[object, int]) -> list[int]:
+    """`Operands.key`. Fields are read in C: comparing and hashing the values themselves runs Python for each."""
+    numbers: dict[int, int] = {}  # by identity of dims and axes, which the graph keeps alive
+
+    def number(parts: tuple[Dim, ...] | tuple[Axis, ...], fields: Callable[[Any], object]) -> int:
+        found = numbers[id(parts)] = keys.setdefault(tuple(map(fields, parts)), len(keys))
+        return found
+
+    out: list[int] = []
+    for op in graph.operators:
+        row: list[object] = [
+            op.op_type,
+            id(op.kind),  # a member of an enumeration is one object
+            numbers.get(id(op.dims)) or number(op.dims, _DIM),
+            op.vector_ops,
+            op.online,
+            op.linear,
+            op.reason,
+            len(op.inputs),
+        ]
+        for access in op.inputs + op.outputs:
+            row.append(numbers.get(id(access.axes)) or number(access.axes, _AXIS))
+            if access.whole:
+                row.append((access.addressed,))
+        out.append(keys.setdefault(tuple(row), len(keys)))
+    return out

@@ -15,6 +15,7 @@ from .judging import (
     S_REFETCH,
     S_TRAFFIC,
     SCORES,
+    SPAN_COLUMNS,
     better,
     branch,
     judge,
@@ -30,11 +31,12 @@ from .sweep import (
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
     " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[::1], float64[::1], float64)"
+    " int64[::1], int64[::1], float64[:,::1], int64[::1], float64[::1], float64)",
+    borrows=True,
 )
 def assess(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, counts, points, rows, work, length, tile, score, floor,
+    independent, limits, counts, points, rows, work, length, split, spans, tile, score, floor,
 ):  # fmt: skip
     """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
 
@@ -44,13 +46,13 @@ def assess(
     set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits)
     judge(
         ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent,
-        limits, counts, points, rows, work, length, score,
+        limits, counts, points, rows, work, length, split, spans, score,
     )  # fmt: skip
     score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
     return 1
 
 
-@kernel("void(int64[:,:,::1], int64, int64, int64[::1])")
+@kernel("void(int64[:,:,::1], int64, int64, int64[::1])", borrows=True)
 def put(ladder, bundle, rung, tile):
     """Set the tile sizes of one bundle's dims to a rung of its ladder."""
     for d in range(tile.size):
@@ -92,6 +94,8 @@ def polish(
     counts = np.zeros((acc.shape[0], 4), np.int64)
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
+    split = np.ones(dims, np.int64)
+    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
     here = np.zeros(SCORES, np.float64)
     best = score.copy()
     goal = tile.copy()
@@ -123,7 +127,8 @@ def polish(
                         continue
                     spent += assess(
                         ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
-                        vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
+                        vector, mach, independent, limits, counts, points, rows, work, length, split, spans, size, here,
+                        floor,
                     )  # fmt: skip
                     if better(here, best) and (
                         here[S_COST] < WORTH * best[S_COST]
@@ -175,6 +180,8 @@ def search(
     counts = np.zeros((accesses, 4), np.int64)
     points = np.zeros(operators, np.int64)
     length = extents.copy()
+    split = np.ones(dims, np.int64)
+    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
     now = np.zeros(SCORES, np.float64)
     here = np.zeros(SCORES, np.float64)
     at = np.zeros(bundles, np.int64)
@@ -193,7 +200,7 @@ def search(
     floor = 0.0
     spent = assess(
         ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[0], asked, unit, held, mat, rate, vector,
-        mach, independent, limits, counts, points, rows, work, length, tile, score, floor,
+        mach, independent, limits, counts, points, rows, work, length, split, spans, tile, score, floor,
     )  # fmt: skip
     best = 0
     if whole and score[S_MISFIT] == 0.0:
@@ -228,7 +235,8 @@ def search(
                     put(ladder, b, at[b], size)
                 spent += assess(
                     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
-                    vector, mach, independent, limits, counts, points, rows, work, length, size, here, floor,
+                    vector, mach, independent, limits, counts, points, rows, work, length, split, spans, size, here,
+                    floor,
                 )  # fmt: skip
                 if level == 0 or better(here, now):
                     now[:] = here
@@ -273,8 +281,8 @@ def search(
                             put(ladder, other, at[other] - 1, size)
                         spent += assess(
                             ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
-                            rate, vector, mach, independent, limits, counts, points, rows, work, length, size, here,
-                            floor,
+                            rate, vector, mach, independent, limits, counts, points, rows, work, length, split, spans,
+                            size, here, floor,
                         )  # fmt: skip
                         put(ladder, b, at[b], size)
                         if other >= 0:

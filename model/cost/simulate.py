@@ -10,14 +10,16 @@ import gc
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..graph.graph import Operator, OperatorGraph
+from ..graph.graph import OperatorGraph
 from ..hardware.accelerator import Accelerator
-from ..plan.plan import FusionGroup, Plan
+from ..plan.plan import FusionGroup
 from .operands import Operands
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
 from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced, tensors_of
@@ -35,33 +37,29 @@ class _Facts:
     def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
         self.graph = graph
         self.operands = Operands(graph, keys)
-        self.names = [_leaf_name(operator) for operator in graph.operators]
-        self._producer: list[int] = graph.producer.tolist()
-        self._tensor_key = [
-            keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors
-        ]
-        self._touched = [
-            tuple([a.tensor for a in operator.inputs + operator.outputs]) for operator in graph.operators
-        ]
 
-    def signature(self, members: tuple[int, ...]) -> tuple[int, ...]:
+    def leaf_name(self, index: int) -> str:
+        """An operator's name as loop trees write it."""
+        operator = self.graph.operators[index]
+        return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
+
+    def signature(self, members: tuple[int, ...]) -> int | tuple[int, ...]:
         """Equal for two groups exactly where everything that a solution depends on is equal, but for names."""
-        keys, operator_key = self._tensor_key, self.operands.key
+        operands = self.operands
         if len(members) == 1:
-            (index,) = members
-            touched = self._touched[index]
-            if len(set(touched)) == len(touched):
-                return (operator_key[index], *[keys[tensor] for tensor in touched])
-        local: dict[int, int] = {}
-        row: list[int] = [-len(members)]
-        for index in members:
-            row.append(operator_key[index])
-            row.extend([local.setdefault(tensor, len(local)) for tensor in self._touched[index]])
+            return operands.alone[members[0]]
+        keys, producer, consumers = operands.tensor_key, operands.producer, self.graph.consumers
         inside = set(members)
+        local: dict[int, int] = {}
+        row: list[int] = []
+        for index in members:
+            row.append(operands.key[index])
+            row.extend([local.setdefault(tensor, len(local)) for tensor in operands.touched[index]])
+        row.append(-len(members))
         for tensor in local:
             row.append(keys[tensor])
-            if self._producer[tensor] in inside:
-                row.append(-1 if inside.issuperset(self.graph.consumers[tensor]) else -2)
+            if producer[tensor] in inside:
+                row.append(-1 if inside.issuperset(consumers[tensor]) else -2)
         return tuple(row)
 
 
@@ -74,14 +72,13 @@ class GroupCache:
     def __init__(self) -> None:
         self._keys: dict[object, int] = {}
         self._machines: dict[Accelerator, tuple[int, Machine]] = {}
-        self._solutions: dict[tuple[object, ...], Solution] = {}
+        self._solutions: dict[tuple[int, str], dict[object, Solution]] = {}
         self._scopes: dict[tuple[int, str], _Scope] = {}
         self._graph: OperatorGraph | None = None
         self._facts: _Facts | None = None
         self._graphs = 0
         # By identity of a solution, which stands in the entry so that its identity stays its own.
         self.launched: dict[tuple[int, int], tuple[Solution, NDArray[np.void]]] = {}
-        self.templates: dict[int, tuple[Solution, GroupResult]] = {}
         self.evaluated = 0
 
     def scope(self, request: CostRequest) -> _Scope:
@@ -90,41 +87,55 @@ class GroupCache:
             self._graph, self._facts = request.graph, _Facts(request.graph, self._keys)
             self._scopes.clear()
             self._graphs += 1
-        if len(self._solutions) > max(_REMEMBERED, 4 * len(request.graph.operators)):
-            for memory in (self._solutions, self._scopes, self.launched, self.templates):
+        remembered = sum([len(solutions) for solutions in self._solutions.values()])
+        if remembered > max(_REMEMBERED, 4 * len(request.graph.operators)):
+            for memory in (self._solutions, self._scopes, self.launched):
                 memory.clear()
         number, machine = self._machines.setdefault(
             request.accelerator, (len(self._machines), Machine(request.accelerator))
         )
         key = (number, request.precision)
         if key not in self._scopes:
-            self._scopes[key] = _Scope(self._facts, self._graphs, number, machine, request.precision)
+            solutions = self._solutions.setdefault(key, {})
+            self._scopes[key] = _Scope(self._facts, self._graphs, solutions, machine, request.precision)
         return self._scopes[key]
 
     def solution(self, scope: _Scope, group: FusionGroup) -> Solution:
         """The solution of one group, solved where its structure is new."""
-        key: tuple[object, ...] = (scope.machine_number, scope.precision)
-        if group.has_knobs:
-            key += (scope.graph_number, group)
-        else:
-            key += scope.facts.signature(group.operators)
-        found = self._solutions.get(key)
+        key: object = (
+            (scope.graph_number, group) if group.has_knobs else scope.facts.signature(group.operators)
+        )
+        found = scope.solutions.get(key)
         if found is None:
             found = solve(scope.facts.operands, group, scope.machine, scope.precision)
-            self._solutions[key] = found
+            scope.solutions[key] = found
             self.evaluated += 1
         return found
+
+    def unfused(self, scope: _Scope) -> _Sums:
+        """Every operator alone: a look at one of each structure."""
+        _, first, which = np.unique(
+            np.array(scope.facts.operands.alone, np.int64), return_index=True, return_inverse=True
+        )
+        order = np.argsort(first)  # sums run in file order, whatever the cache has seen before
+        different = [self.solution(scope, FusionGroup((index,))) for index in first[order].tolist()]
+        return _Sums(scope.machine.accelerator, different, np.argsort(order)[which])
 
 
 class _Scope:
     """One graph on one machine at one precision: sums that no plan changes, and the groups of the last plan."""
 
     def __init__(
-        self, facts: _Facts, graph_number: int, machine_number: int, machine: Machine, precision: str
+        self,
+        facts: _Facts,
+        graph_number: int,
+        solutions: dict[object, Solution],
+        machine: Machine,
+        precision: str,
     ) -> None:
         self.facts = facts
         self.graph_number = graph_number
-        self.machine_number = machine_number
+        self.solutions = solutions  # of this machine and precision, whatever the graph
         self.machine = machine
         self.precision = precision
         everything = tuple(range(len(facts.graph.operators)))
@@ -133,7 +144,9 @@ class _Scope:
         self.unfused: _Sums | None = None
         self.baseline: Totals | None = None
         # By first operator: an edit keeps the groups that it does not touch.
-        self.last: dict[int, tuple[FusionGroup, Solution, GroupResult]] = {}
+        self.last: dict[int, tuple[FusionGroup, Solution, _Named]] = {}
+        # By identity of a solution, which its template holds.
+        self.templates: dict[int, _Named] = {}
 
 
 class _Sums:
@@ -142,27 +155,21 @@ class _Sums:
     Equal groups share one solution; sums run over the different ones, each times how often it occurs.
     """
 
-    def __init__(self, accelerator: Accelerator, solutions: Sequence[Solution]) -> None:
-        self.solutions = solutions
-        place: dict[int, int] = {}
-        self.different: list[Solution] = []
-        which: list[int] = []
-        for solution in solutions:
-            at = place.setdefault(id(solution), len(place))
-            if at == len(self.different):
-                self.different.append(solution)
-            which.append(at)
-        self._which = np.array(which, np.int64)
-        self._times: list[int] = np.bincount(self._which, minlength=len(self.different)).tolist()
+    def __init__(
+        self, accelerator: Accelerator, different: Sequence[Solution], which: NDArray[np.int64]
+    ) -> None:
+        self.different = different
+        self._which = which
+        self._times: list[int] = np.bincount(which, minlength=len(different)).tolist()
         self.issue_ns = round(accelerator.launch.issue_s * 1e9)
         self.gap_ns = round(accelerator.launch.gap_s * 1e9)
-        latency = np.array([s.latency_ns for s in self.different], np.int64)[self._which]
-        launched = np.array([s.launches for s in self.different], np.int64)[self._which]
+        latency = np.array([s.latency_ns for s in different], np.int64)[which]
+        launched = np.array([s.launches for s in different], np.int64)[which]
         starts = np.zeros(len(which), np.int64)
         delays = np.zeros(len(which), np.int64)
         self.end_ns = int(launch_times(latency, launched, self.issue_ns, self.gap_ns, starts, delays))
-        self.starts_s: list[float] = (starts / 1e9).tolist()
-        self.delays: list[int] = delays.tolist()
+        self.starts_s: NDArray[np.float64] = starts / 1e9
+        self.delays_ns = delays
         self.launches = int(launched.sum())
         self.launch_ns = int(delays.sum())
 
@@ -252,21 +259,25 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
     began = time.perf_counter()
     cache = GroupCache() if cache is None else cache
     before = cache.evaluated
-    scope = cache.scope(request)
-    if scope.unfused is None or scope.baseline is None:
-        groups = Plan.unfused(len(request.graph.operators)).groups
-        scope.unfused = _Sums(request.accelerator, [cache.solution(scope, group) for group in groups])
-        scope.baseline = scope.unfused.totals(scope, scope.unfused)
-    solutions: list[Solution] = []
-    for group in request.plan.groups:
-        known = scope.last.get(group.operators[0])
-        if known is not None and (known[0] is group or known[0] == group):
-            solutions.append(known[1])
-        else:
-            solutions.append(cache.solution(scope, group))
-    sums = _Sums(request.accelerator, solutions)
     with _no_collection():
-        placed = _placed(request, cache, scope, sums)
+        scope = cache.scope(request)
+        if scope.unfused is None or scope.baseline is None:
+            scope.unfused = cache.unfused(scope)
+            scope.baseline = scope.unfused.totals(scope, scope.unfused)
+        solutions: list[Solution] = []
+        place: dict[int, int] = {}
+        which: list[int] = []
+        for group in request.plan.groups:
+            known = scope.last.get(group.operators[0])
+            if known is not None and (known[0] is group or known[0] == group):
+                solution = known[1]
+            else:
+                solution = cache.solution(scope, group)
+            solutions.append(solution)
+            which.append(place.setdefault(id(solution), len(place)))
+        different = list({id(solution): solution for solution in solutions}.values())
+        sums = _Sums(request.accelerator, different, np.array(which, np.int64))
+        placed = _placed(request, cache, scope, solutions, sums)
     return CostResult(
         request=request,
         groups=placed,
@@ -293,21 +304,23 @@ def _no_collection() -> Generator[None, None, None]:
             gc.enable()
 
 
-def _placed(request: CostRequest, cache: GroupCache, scope: _Scope, sums: _Sums) -> tuple[GroupResult, ...]:
+def _placed(
+    request: CostRequest, cache: GroupCache, scope: _Scope, solutions: Sequence[Solution], sums: _Sums
+) -> tuple[GroupResult, ...]:
     """Results of the plan's groups: solutions with names, tensors and starts."""
     last = scope.last
-    if len(last) > 2 * len(sums.solutions) + 100:  # entries of groups that were long since split or fused
+    if len(last) > 2 * len(solutions) + 100:  # entries of groups that were long since split or fused
         last.clear()
     out: list[GroupResult] = []
     for group, solution, start_s, delay in zip(
-        request.plan.groups, sums.solutions, sums.starts_s, sums.delays, strict=True
+        request.plan.groups, solutions, sums.starts_s.tolist(), sums.delays_ns.tolist(), strict=True
     ):
         first = group.operators[0]
         known = last.get(first)
         entry = cache.launched.get((id(solution), delay))
         phases = _with_launch(cache, solution, delay) if entry is None else entry[1]
         if known is None or known[1] is not solution or known[0].operators != group.operators:
-            result = _named(scope.facts, cache, group, solution, start_s, phases)
+            result = _named(scope, group, solution, start_s, phases)
             last[first] = (group, solution, result)
         elif known[2].start_s != start_s or known[2].phases is not phases:
             result = _copy(known[2], start_s=start_s, phases=phases)
@@ -332,9 +345,44 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
     return found
 
 
-def _copy(result: GroupResult, **changed: object) -> GroupResult:
+class _Named(GroupResult):
+    """A solution under the names of one group. Names are looked up when someone reads them: few groups of many are."""
+
+    _facts: _Facts
+    _solution: Solution
+
+    @cached_property
+    def tree(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        name, members = self._facts.leaf_name, self.operators
+        return "".join(
+            [part if isinstance(part, str) else name(members[part]) for part in self._solution.tree]
+        )
+
+    @cached_property
+    def traffic(self) -> tuple[Traffic, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        tensors = tensors_of(self._facts.graph, self.operators)
+        return tuple(
+            [
+                Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
+                for row in self._solution.traffic
+            ]
+        )
+
+    @cached_property
+    def levels(self) -> tuple[LevelMapping, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        graph = self._facts.graph
+        names = [graph.tensors[tensor].name for tensor in tensors_of(graph, self.operators)]
+        return tuple(
+            [
+                replace(level, retain=tuple([(names[t], depth) for t, depth in retain]))
+                for level, retain in zip(self._solution.levels, self._solution.retain, strict=True)
+            ]
+        )
+
+
+def _copy(result: _Named, **changed: object) -> _Named:
     """The same result with some fields changed; `dataclasses.replace` would set forty fields one by one."""
-    out = object.__new__(GroupResult)
+    out = object.__new__(_Named)
     fields = out.__dict__
     fields.update(result.__dict__)
     fields.update(changed)
@@ -342,65 +390,36 @@ def _copy(result: GroupResult, **changed: object) -> GroupResult:
 
 
 def _named(
-    facts: _Facts,
-    cache: GroupCache,
+    scope: _Scope,
     group: FusionGroup,
     solution: Solution,
     start_s: float,
     phases: NDArray[np.void],
-) -> GroupResult:
+) -> _Named:
     """A solution under the names of one group."""
-    members, graph = group.operators, facts.graph
-    tensors = tensors_of(graph, members)
-    entry = cache.templates.get(id(solution))
-    if entry is None:
-        entry = cache.templates[id(solution)] = (solution, _template(solution))
-    names = [graph.tensors[t].name for t in tensors]
-    levels = tuple(
-        [
-            LevelMapping(
-                level.memory,
-                level.tile,
-                level.loop_order,
-                tuple([(names[t], depth) for t, depth in retain]),
-                level.trips,
-            )
-            for level, retain in zip(solution.levels, solution.retain, strict=True)
-        ]
-    )
-    where = _label(graph, members) if solution.warnings else ""
-    return _copy(
-        entry[1],
-        operators=members,
-        levels=levels,
-        tree="".join(
-            [part if isinstance(part, str) else facts.names[members[part]] for part in solution.tree]
-        ),
-        traffic=tuple(
-            [
-                Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
-                for row in solution.traffic
-            ]
-        ),
-        start_s=start_s,
-        phases=phases,
-        warnings=tuple([(where, what, lever) for what, lever in solution.warnings]),
-    )
+    members = group.operators
+    template = scope.templates.get(id(solution))
+    if template is None:
+        template = scope.templates[id(solution)] = _template(scope.facts, solution)
+    if not solution.warnings:
+        return _copy(template, operators=members, start_s=start_s, phases=phases)
+    where = _label(scope.facts.graph, members)
+    warnings = tuple([(where, what, lever) for what, lever in solution.warnings])
+    return _copy(template, operators=members, start_s=start_s, phases=phases, warnings=warnings)
 
 
-def _template(solution: Solution) -> GroupResult:
-    """What all groups of one solution have in common."""
-    return GroupResult(
-        operators=(),
+def _template(facts: _Facts, solution: Solution) -> _Named:
+    """What all groups of one solution in one graph have in common."""
+    out = object.__new__(_Named)
+    out.__dict__.update(
+        _facts=facts,
+        _solution=solution,
         dims=solution.dims,
         dim_of=solution.dim_of,
-        levels=(),
-        tree="",
         elements=solution.elements,
         parallel=solution.parallel,
         stages=solution.stages,
         threads=solution.threads,
-        traffic=(),
         footprint_bytes=solution.footprint_bytes,
         macs=solution.macs,
         recomputed_macs=solution.recomputed_macs,
@@ -408,7 +427,6 @@ def _template(solution: Solution) -> GroupResult:
         compute_s=solution.compute_s,
         dram_s=solution.dram_s,
         latency_s=solution.latency_ns / 1e9,
-        start_s=0.0,
         launches=solution.launches,
         cycles=solution.cycles,
         ideal_cycles=solution.ideal_cycles,
@@ -422,11 +440,11 @@ def _template(solution: Solution) -> GroupResult:
         energy_j=solution.energy_j,
         code_bytes=solution.code_bytes,
         complexity=solution.complexity,
-        phases=solution.phases,
         chosen=solution.chosen,
         bottleneck=solution.bottleneck,
         infeasible=solution.infeasible,
     )
+    return out
 
 
 def _label(graph: OperatorGraph, members: tuple[int, ...]) -> str:
@@ -447,8 +465,3 @@ def _warnings(request: CostRequest, groups: tuple[GroupResult, ...]) -> tuple[tu
         more = f" and {len(places) - 1} more groups" if len(places) > 1 else ""
         out.append((places[0] + more, what, lever))
     return tuple(out)
-
-
-def _leaf_name(operator: Operator) -> str:
-    """An operator's name as loop trees write it."""
-    return plain_name(operator.name, f"{operator.op_type}_{operator.index}")

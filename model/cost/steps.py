@@ -77,7 +77,7 @@ T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPI
 STEP_COLUMNS = 16
 
 
-@kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])")
+@kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
 def span_of(dim, row, depth, loops, index, extents):
     """Start and length of the tile along `dim` at the loops' current iterations."""
     for j in range(depth):
@@ -88,19 +88,7 @@ def span_of(dim, row, depth, loops, index, extents):
     return 0, extents[dim]
 
 
-@kernel("boolean(int64, int64, int64[:,::1], int64[:,::1], int64[::1])")
-def leads(o, loop, rows, loops, cores):
-    """Whether `loop` is one of the outermost loops that are split over cores."""
-    for j in range(rows.shape[1]):
-        loop = rows[o, j]
-        if cores[loops[loop, LOOP_DIM]] == 0:
-            return False
-        if loop == loop:
-            return True
-    return False
-
-
-@kernel("float64(int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])")
+@kernel("float64(int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
 def visits_share(o, rows, work, loops, cores):
     """Cores that walk operator `o` at one time."""
     share = 1.0
@@ -112,7 +100,10 @@ def visits_share(o, rows, work, loops, cores):
     return share
 
 
-@kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])")
+@kernel(
+    "int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])",
+    borrows=True,
+)
 def real_tile(acc, a, axes, row, depth, loops, index, extents):
     """Elements of access `a`'s tile at `depth`, at the loops' current iterations (tree loops only)."""
     total = 1
@@ -138,7 +129,8 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])"
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
 )
 def representatives(ops, loops, path, lengths, cores, room, shown, weight):
     """Which iterations of each tree loop are walked, and how often each counts.
@@ -213,7 +205,8 @@ def program(ops, path, lengths, code):
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], int64[:,::1],"
-    " float64[::1])"
+    " float64[::1])",
+    borrows=True,
 )
 def load_and_store(
     ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown, step
@@ -245,7 +238,7 @@ def load_and_store(
                 first = first and index[loop] == 0
                 final = final and index[loop] == last[loop]
                 continue
-            if cores[d] > 1 and leads(o, loop, rows, loops, cores):
+            if cores[d] > 1:  # only loops outside every reduction are split
                 copies *= cores[d]
             if not acc[a, ACC_TOUCH] >> d & 1:
                 again = again or index[loop] > 0
@@ -298,42 +291,23 @@ def load_and_store(
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
-    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1])"
+    " int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
+    " float64[::1], int64[::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64,"
+    " int64[:,::1], float64[::1], int64[::1], float64[::1])",
+    borrows=True,
 )
-def walk(
-    ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, mach, cores,
-    spill, steps,
+def follow(
+    ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
+    steps, shown, weight, code, size, state, visits, length, step,
 ):  # fmt: skip
-    """The steps of the busiest core, in order; returns how many rows of ``steps`` are filled.
+    """Run the `program` of a tree for `walk`.
 
-    Parameters
-    ----------
-    rows, work, counts : as `traffic.measure` left them (`counts` of level 0).
-    mat, rate : per operator what runs on the matrix unit, and its MACs a cycle.
-    vector : cycles of one lane per executed point.
-    onchip : bytes between buffer and registers per executed point.
-    cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
-    spill : operator, DRAM bytes, buffer bytes of each of its steps.
-    steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
+    ``shown``, ``weight`` : as `representatives` leaves them. ``state`` int64[4, loops], ``step`` : workspace, zeros;
+    ``visits`` : steps per operator in all; ``length`` : the extents.
     """
-    shown = np.zeros((loops.shape[0], 6), np.int64)
-    weight = np.zeros((loops.shape[0], 6), np.int64)
-    representatives(ops, loops, path, lengths, cores, steps.shape[0], shown, weight)
-    code = np.empty((2 * loops.shape[0] + ops.shape[0] + 1, 2), np.int64)
-    size = program(ops, path, lengths, code)
-    begin = np.zeros(loops.shape[0], np.int64)
-    at = np.zeros(loops.shape[0], np.int64)
-    index = np.zeros(loops.shape[0], np.int64)
-    last = np.zeros(loops.shape[0], np.int64)
-    visits = np.ones(ops.shape[0], np.float64)
-    for o in range(ops.shape[0]):
-        for j in range(work[W_TREE, o]):
-            visits[o] *= loops[rows[o, j], LOOP_TRIPS]
+    begin, at, index, last = state[0], state[1], state[2], state[3]
     for loop in range(loops.shape[0]):
         last[loop] = weight[loop, 0] - 1
-    length = extents.copy()
-    step = np.zeros(STEP_COLUMNS, np.float64)
     count = 0
     factor = 1.0
     block, owner, blocks = 0, -1, 0
@@ -401,7 +375,8 @@ def walk(
                 else:
                     step[T_VECTOR] = busy
                 if not skip:
-                    steps[count, :] = step
+                    for column in range(STEP_COLUMNS):
+                        steps[count, column] = step[column]
                     count += 1
             for j in range(ops[o, OP_TREE]):
                 d = loops[path[o, j], LOOP_DIM]
@@ -426,3 +401,40 @@ def walk(
             blocks += 1
             block, owner = blocks, loop
     return count
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
+    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1])"
+)
+def walk(
+    ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, mach, cores,
+    spill, steps,
+):  # fmt: skip
+    """The steps of the busiest core, in order; returns how many rows of ``steps`` are filled.
+
+    Parameters
+    ----------
+    rows, work, counts : as `traffic.measure` left them (`counts` of level 0).
+    mat, rate : per operator what runs on the matrix unit, and its MACs a cycle.
+    vector : cycles of one lane per executed point.
+    onchip : bytes between buffer and registers per executed point.
+    cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
+    spill : operator, DRAM bytes, buffer bytes of each of its steps.
+    steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
+    """
+    shown = np.zeros((loops.shape[0], 6), np.int64)
+    weight = np.zeros((loops.shape[0], 6), np.int64)
+    representatives(ops, loops, path, lengths, cores, steps.shape[0], shown, weight)
+    code = np.empty((2 * loops.shape[0] + ops.shape[0] + 1, 2), np.int64)
+    size = program(ops, path, lengths, code)
+    state = np.zeros((4, loops.shape[0]), np.int64)
+    visits = np.ones(ops.shape[0], np.float64)
+    for o in range(ops.shape[0]):
+        for j in range(work[W_TREE, o]):
+            visits[o] *= loops[rows[o, j], LOOP_TRIPS]
+    return follow(
+        ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
+        steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
+    )  # fmt: skip

@@ -18,7 +18,8 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
     8,
     9,
 )  # its accesses: reads, then writes; loops of the tree on its path
-OP_COLUMNS = 10
+OP_POINTS = 10  # of its domain
+OP_COLUMNS = 11
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -30,8 +31,12 @@ ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_EN
     6,
     7,
 )
-ACC_ELEMENTS, ACC_DEPTH0, ACC_DEPTH1, ACC_PLAIN = 8, 9, 10, 11  # plain: all of its axes are simple
-ACC_COLUMNS = 12
+ACC_ELEMENTS, ACC_DEPTH0, ACC_DEPTH1 = 8, 9, 10
+ACC_PLAIN, ACC_EARLIER = (
+    11,
+    12,
+)  # all of its axes are simple; the read before it of the same tensor and shape, or -1
+ACC_COLUMNS = 13
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
 AXIS_COLUMNS = 7
@@ -55,12 +60,16 @@ W_SKIP, W_LENGTH, W_TREE, W_LIVE, W_SAVED, W_FOREIGN, W_LAST = 7, 8, 9, 10, 11, 
 WORK_ROWS = 14
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)", borrows=True)
 def points_inside(p0, p1, r0, r1, stride, dilation, offset, extent):
     """Pairs (p, r) of the rectangle with ``0 <= p*stride + r*dilation + offset < extent``."""
     total = 0
     if p1 <= p0 or r1 <= r0:
         return 0
+    if p0 * stride + r0 * dilation + offset >= 0 and (
+        (p1 - 1) * stride + (r1 - 1) * dilation + offset < extent
+    ):  # far from the borders
+        return (p1 - p0) * (r1 - r0)
     if r1 - r0 <= p1 - p0:
         for r in range(r0, r1):
             base = r * dilation + offset
@@ -78,7 +87,7 @@ def points_inside(p0, p1, r0, r1, stride, dilation, offset, extent):
     return total
 
 
-@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)", borrows=True)
 def window_elements(p0, p1, r0, r1, stride, dilation, offset, extent):
     """Distinct elements that a window tile touches inside the axis.
 
@@ -95,7 +104,7 @@ def window_elements(p0, p1, r0, r1, stride, dilation, offset, extent):
     return total
 
 
-@kernel("int64(int64, int64, int64, int64)")
+@kernel("int64(int64, int64, int64, int64)", borrows=True)
 def window_span(p, r, stride, dilation):
     """Distinct elements of a window tile of p by r pairs, borders not seen."""
     a, b = stride, dilation
@@ -108,9 +117,9 @@ def window_span(p, r, stride, dilation):
     return total
 
 
-@kernel("int64(int64, int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])")
+@kernel("int64(int64, int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
 def pieces(extent, dim, row, depth, loops, sizes, numbers):
-    """Sizes of the pieces that the loops over `dim` among ``row[:depth]`` cut `extent` into, and how many of each."""
+    """Sizes of the pieces that the loops over `dim` among ``row[:depth]`` cut `extent` into; how many of each."""
     count = 1
     sizes[0] = extent
     numbers[0] = 1
@@ -138,14 +147,23 @@ def pieces(extent, dim, row, depth, loops, sizes, numbers):
 @kernel("int64(int64, int64, int64[::1], int64, int64[:,::1])")
 def iterations(extent, dim, row, depth, loops):
     """Iterations of the loops over `dim` among ``row[:depth]``: the pieces that they cut `extent` into."""
-    first = -1
+    outer, inner = 0, 0  # the steps that matter so far; 0: none
     for j in range(depth):
-        if loops[row[j], LOOP_DIM] == dim:
-            if first >= 0:
+        if loops[row[j], LOOP_DIM] != dim:
+            continue
+        step = loops[row[j], LOOP_STEP]
+        if inner > 0 and inner % step > 0:
+            if outer > 0:
                 break
-            first = loops[row[j], LOOP_STEP]
+            outer = inner
+        # Else pieces of `step` end wherever those of `inner` end: as if that loop were not there.
+        inner = step
     else:
-        return 1 if first < 0 else (extent + first - 1) // first
+        if inner == 0:
+            return 1
+        if outer == 0:
+            return (extent + inner - 1) // inner
+        return extent // outer * ((outer + inner - 1) // inner) + (extent % outer + inner - 1) // inner
     sizes = np.empty(depth + 2, np.int64)
     numbers = np.empty(depth + 2, np.int64)
     count = pieces(extent, dim, row, depth, loops, sizes, numbers)
@@ -155,7 +173,7 @@ def iterations(extent, dim, row, depth, loops):
     return total
 
 
-@kernel("int64(int64, int64, int64, int64[::1], int64, int64[:,::1])")
+@kernel("int64(int64, int64, int64, int64[::1], int64, int64[:,::1])", borrows=True)
 def piece_end(x, extent, dim, row, depth, loops):
     """Where the piece that holds index `x` ends."""
     low, high = 0, extent
@@ -167,7 +185,7 @@ def piece_end(x, extent, dim, row, depth, loops):
     return high
 
 
-@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])")
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def window_sum(axes, x, row, depth, loops, extents):
     """Elements of window axis `x` summed over all pairs of its tiles."""
     p_dim, r_dim = axes[x, AXIS_D0], axes[x, AXIS_D1]
@@ -225,11 +243,9 @@ def indirect_sum(axes, x, row, depth, loops, extents):
     return total
 
 
-@kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])")
+@kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def swept(acc, a, axes, row, depth, loops, extents):
     """Elements of access `a` summed over the iterations of the loops that touch it, among ``row[:depth]``."""
-    if acc[a, ACC_PLAIN]:
-        return acc[a, ACC_ELEMENTS]
     total = 1
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
         kind = axes[x, AXIS_KIND]
@@ -242,20 +258,9 @@ def swept(acc, a, axes, row, depth, loops, extents):
     return total
 
 
-@kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])")
-def repeats(mask, row, depth, loops, extents):
-    """Iterations of the loops over the dims of `mask` among ``row[:depth]``."""
-    total = 1
-    seen = 0
-    nested = False
-    for j in range(depth):
-        bit = 1 << loops[row[j], LOOP_DIM]
-        if mask & bit:
-            nested = nested or (seen & bit) != 0
-            seen |= bit
-            total *= loops[row[j], LOOP_TRIPS]
-    if not nested:  # the only loop of a dim has its static trips
-        return total
+@kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def nested_repeats(mask, row, depth, loops, extents):
+    """`repeats` where a dim has several loops."""
     total = 1
     seen = 0
     for j in range(depth):
@@ -267,42 +272,70 @@ def repeats(mask, row, depth, loops, extents):
     return total
 
 
-@kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])")
+@kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])", inline=True, borrows=True)
+def repeats(mask, row, depth, loops, extents):
+    """Iterations of the loops over the dims of `mask` among ``row[:depth]``."""
+    total = 1
+    seen = 0
+    nested = 0
+    for j in range(depth):
+        loop = row[j]
+        bit = mask & 1 << loops[loop, LOOP_DIM]
+        if bit:
+            nested |= seen & bit
+            seen |= bit
+            total *= loops[loop, LOOP_TRIPS]
+    if nested:  # the only loop of a dim has its static trips
+        total = nested_repeats(mask, row, depth, loops, extents)
+    return total
+
+
+@kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])", inline=True, borrows=True)
 def step_of(dim, row, depth, loops, extents):
     """Full size of the tile along `dim`: the smallest step of its loops among ``row[:depth]``, else the extent."""
     size = extents[dim]
     for j in range(depth):
-        if loops[row[j], LOOP_DIM] == dim:
-            size = min(size, loops[row[j], LOOP_STEP])
+        loop = row[j]
+        if loops[loop, LOOP_DIM] == dim:
+            size = min(size, loops[loop, LOOP_STEP])
     return size
 
 
-@kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])")
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def odd_tile(axes, x, row, depth, loops, extents):
+    """Elements of window or indirect axis `x` in the full-size tile at `depth`."""
+    if axes[x, AXIS_KIND] == WINDOW:
+        span = window_span(
+            step_of(axes[x, AXIS_D0], row, depth, loops, extents),
+            step_of(axes[x, AXIS_D1], row, depth, loops, extents),
+            axes[x, AXIS_A],
+            axes[x, AXIS_B],
+        )
+        return min(span, axes[x, AXIS_N])
+    size = 1
+    for d in range(extents.size):
+        if axes[x, AXIS_A] >> d & 1:
+            size *= step_of(d, row, depth, loops, extents)
+    return min(size, axes[x, AXIS_N])
+
+
+@kernel(
+    "int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])",
+    inline=True,
+    borrows=True,
+)
 def tile_elements(acc, a, axes, row, depth, loops, extents):
     """Elements of the full-size tile of access `a` at `depth`."""
     total = 1
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
-        kind = axes[x, AXIS_KIND]
-        if kind == SIMPLE:
+        if axes[x, AXIS_KIND] == SIMPLE:
             total *= min(step_of(axes[x, AXIS_D0], row, depth, loops, extents), axes[x, AXIS_A])
-        elif kind == WINDOW:
-            span = window_span(
-                step_of(axes[x, AXIS_D0], row, depth, loops, extents),
-                step_of(axes[x, AXIS_D1], row, depth, loops, extents),
-                axes[x, AXIS_A],
-                axes[x, AXIS_B],
-            )
-            total *= min(span, axes[x, AXIS_N])
         else:
-            size = 1
-            for d in range(extents.size):
-                if axes[x, AXIS_A] >> d & 1:
-                    size *= step_of(d, row, depth, loops, extents)
-            total *= min(size, axes[x, AXIS_N])
+            total *= odd_tile(axes, x, row, depth, loops, extents)
     return total
 
 
-@kernel("int64(int64, int64[::1], int64, int64[:,::1])")
+@kernel("int64(int64, int64[::1], int64, int64[:,::1])", inline=True, borrows=True)
 def effective(touch, row, depth, loops):
     """Effective depth r': from `depth` outward past loops that do not touch the tensor or have one static trip."""
     while depth > 0:

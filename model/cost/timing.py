@@ -44,7 +44,7 @@ TERM_COLUMNS = 6
 FIRST, COLD, STEADY, LAST = 1, 2, 3, 4
 
 
-@kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1])")
+@kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1])", borrows=True)
 def load_seconds(steps, i, stages, mach, relief):
     """Seconds to load step `i`: port, share of the device, or Little's law."""
     spill = steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
@@ -61,7 +61,7 @@ def load_seconds(steps, i, stages, mach, relief):
     return max(seconds, port * mach[M_LATENCY] / (flight * relief[R_OCCUPANCY]) / relief[R_LATENCY])
 
 
-@kernel("float64(float64[:,::1], int64, float64[::1], float64[::1])")
+@kernel("float64(float64[:,::1], int64, float64[::1], float64[::1])", borrows=True)
 def store_seconds(steps, i, mach, relief):
     """Seconds to store what step `i` made."""
     spill = steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
@@ -69,7 +69,7 @@ def store_seconds(steps, i, mach, relief):
     return max(port, (steps[i, T_OUT_DEVICE] + spill) / mach[M_DEVICE]) / relief[R_DRAM]
 
 
-@kernel("float64(float64[:,::1], int64, int64, int64, float64[::1], float64[::1])")
+@kernel("float64(float64[:,::1], int64, int64, int64, float64[::1], float64[::1])", borrows=True)
 def compute_seconds(steps, i, count, stages, mach, relief):
     """Seconds of the units at step `i`; with two stages a vector tail runs beside the next matrix step."""
     matrix = steps[i, T_MATRIX] / relief[R_MATRIX]
@@ -86,7 +86,7 @@ def compute_seconds(steps, i, count, stages, mach, relief):
     return max(busy, moved / mach[M_ONCHIP] / relief[R_ONCHIP])
 
 
-@kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)")
+@kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)", borrows=True)
 def add_load(steps, i, times, terms, row):
     """Add the bytes that step `i` loads, `times` over, to a term."""
     spill = steps[i, T_SPILL] / 2.0
@@ -95,7 +95,7 @@ def add_load(steps, i, times, terms, row):
     terms[row, P_REFETCH] += steps[i, T_REFETCH] * times
 
 
-@kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)")
+@kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)", borrows=True)
 def add_store(steps, i, times, terms, row):
     """Add the bytes that step `i` stores, `times` over, to a term."""
     spill = steps[i, T_SPILL] / 2.0
@@ -104,7 +104,7 @@ def add_store(steps, i, times, terms, row):
     terms[row, P_REFETCH] += steps[i, T_OUT_REFETCH] * times
 
 
-@kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1], float64[:,::1])")
+@kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1], float64[:,::1])", borrows=True)
 def pipeline(steps, count, stages, mach, relief, terms):
     """Seconds of all steps; fills ``terms`` (count + 2 rows) unless it has none.
 
@@ -156,13 +156,13 @@ def pipeline(steps, count, stages, mach, relief, terms):
     return total
 
 
-@kernel("float64(float64[:,::1], int64)")
+@kernel("float64(float64[:,::1], int64)", borrows=True)
 def demand(phase, i):
     """Bytes a second of one phase."""
     return phase[i, P_BYTES] / max(1e-30, phase[i, P_SECONDS])
 
 
-@kernel("void(float64[:,::1], int64, float64[:,::1], int64)")
+@kernel("void(float64[:,::1], int64, float64[:,::1], int64)", borrows=True)
 def join(out, i, other, j):
     """Add phase `j` of `other` to phase `i`; the longer of the two gives its kind."""
     if other[j, P_SECONDS] > out[i, P_SECONDS]:
@@ -234,7 +234,7 @@ def sums(steps, count, stages, mach, out):
         out[2] += steps[i, T_CYCLES] * steps[i, T_WEIGHT]
 
 
-@kernel("float64(float64[::1], float64, float64)")
+@kernel("float64(float64[::1], float64, float64)", borrows=True)
 def makespan(seconds, issue, gap):
     """End of the last group: group i starts at ``max(end of i-1 + gap, (i + 1) * issue)``."""
     end = 0.0
@@ -243,7 +243,7 @@ def makespan(seconds, issue, gap):
     return end
 
 
-@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])")
+@kernel("int64(int64[::1], int64[::1], int64, int64, int64[::1], int64[::1])", borrows=True)
 def launch_times(latency, launched, issue, gap, starts, delays):
     """Starts in nanoseconds, and how long each launch delays; groups of views launch nothing. Returns the end."""
     end = 0

@@ -10,8 +10,9 @@ and comes back in the result marked ``chosen``; it is never written into the pla
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,11 @@ class FusionGroup:
     @property
     def has_knobs(self) -> bool:
         """Whether anything but the membership was set."""
-        return self != FusionGroup(self.operators)
+        return _KNOBS(self) != _NO_KNOBS
+
+
+_KNOBS = attrgetter(*[field.name for field in fields(FusionGroup) if field.name != "operators"])
+_NO_KNOBS = _KNOBS(FusionGroup((0,)))
 
 
 @dataclass(frozen=True)
