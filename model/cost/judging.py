@@ -79,7 +79,8 @@ from .traffic import (
 
 # Figures of one candidate, ``score`` float64[SCORES], compared from left to right.
 S_MISFIT, S_REFETCH, S_COST, S_TRAFFIC, S_FOOTPRINT, S_STAGES, S_SECONDS = 0, 1, 2, 3, 4, 5, 6
-SCORES = 7
+S_FLOOR = 7  # of a search's winner: traffic in bits where everything is whole, 0 where that does not fit
+SCORES = 8
 # Limits of the search, ``limits`` float64[LIMITS].
 L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_ROOM = 0, 1, 2, 3, 4, 5
 # On simt, else 0: threads and blocks of a core at most, a block's threads, a thread's bytes for tiles, bytes of a core.
@@ -102,13 +103,13 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
     """
     operators = ops.shape[0]
     if order.size == 0:  # the user's tree: only steps and trips follow the tile
-        for loop in range(loops.shape[0]):
+        for loop in range(loops.shape[0] if extents.size else 0):
             d = loops[loop, LOOP_DIM]
             loops[loop, LOOP_STEP] = tile[d]
             loops[loop, LOOP_TRIPS] = -(-extents[d] // tile[d])
         for o in range(operators):
             ops[o, OP_TREE] = lengths[o]
-        return loops.shape[0]
+        return loops.shape[0] if extents.size else 0
     segment = np.zeros(operators, np.int64)
     number = 0
     for o in range(operators):

@@ -26,6 +26,8 @@ from .problem import Problem
 from .tree import Tree, canonical, paths
 
 _EVALUATIONS = 1200  # of the search, per group
+# Tiles drawn anew, of how many each is the best, and evaluations to polish one.
+_DRAWS, _TRIES, _POLISHED = 2, 96, 160
 _PERMUTED = 4  # dims whose loop order is searched; further ones keep their order, innermost
 
 
@@ -34,7 +36,7 @@ class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
-    ``misfit_bytes`` > 0: the least that was found does not fit.
+    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s``: the latency that it was chosen by.
     """
 
     nest: Nest
@@ -49,6 +51,7 @@ class Mapping:
     parallel: tuple[tuple[int, int], ...]
     retained: tuple[dict[int, int], dict[int, int]]
     misfit_bytes: int
+    estimated_s: float
     chosen: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -343,13 +346,9 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
         )  # fmt: skip
         if score[j.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
             break
-    # Bundles, taps and rungs are let go: each dim on its own, from the best.
-    path, lengths, loops = _room(problem, knobs)
-    s.polish(
-        ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
-        np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
-        _single_sizes(problem, knobs, units), _EVALUATIONS // 4, tile, score,
-    )  # fmt: skip
+    best = _polished(
+        problem, knobs, ops, acc, ten, asked, orders, best, units, held, independent, limits, tile, score
+    )
     path, lengths, loops = _room(problem, knobs)
     split = np.ones(dims, np.int64)
     s.assess(
@@ -362,6 +361,49 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
     order = tuple(orders[best].tolist())
     homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
     return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score, split.tolist())
+
+
+def _polished(
+    problem: Problem,
+    knobs: Knobs,
+    ops: NDArray[np.int64],
+    acc: NDArray[np.int64],
+    ten: NDArray[np.int64],
+    asked: NDArray[np.int64],
+    orders: NDArray[np.int64],
+    best: int,
+    units: list[int],
+    held: NDArray[np.int64],
+    independent: int,
+    limits: NDArray[np.float64],
+    tile: NDArray[np.int64],
+    score: NDArray[np.float64],
+) -> int:
+    """Let go of bundles, taps and rungs: each dim on its own, from the best tile and from a few drawn ones.
+
+    Improves ``tile`` and ``score``; returns the number of the order.
+    """
+    arrays, figures = problem.arrays, problem.machine.figures
+    sizes = _single_sizes(problem, knobs, units)
+    floor = float(score[j.S_FLOOR])
+    path, lengths, loops = _room(problem, knobs)
+    unit = np.array(units, np.int64)
+    for draw in range(_DRAWS + 1):
+        trial, mark, number = tile.copy(), score.copy(), best
+        if draw:
+            number = s.scatter(
+                ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders, asked, unit,
+                held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _TRIES, draw,
+                floor, trial, mark,
+            )  # fmt: skip
+        s.polish(
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
+            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
+            floor, trial, mark,
+        )  # fmt: skip
+        if not draw or (j.better(mark, score) and mark[j.S_COST] < s.WORTH * score[j.S_COST]):
+            tile[:], score[:], best = trial, mark, number
+    return best
 
 
 def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -479,6 +521,7 @@ def _mapped(
         parallel=parallel,
         retained=(knobs.retain, knobs.register_retain),
         misfit_bytes=int(score[j.S_MISFIT]),
+        estimated_s=float(score[j.S_SECONDS]),
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from ..compiled import kernel
 from .judging import (
     S_COST,
+    S_FLOOR,
     S_MISFIT,
     S_REFETCH,
     S_TRAFFIC,
@@ -76,12 +77,60 @@ def next_size(sizes, d, size, way):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, int64, float64, int64[::1], float64[::1])"
+)
+def scatter(
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, orders, asked, unit, held, mat, rate, vector, mach,
+    independent, limits, sizes, tries, seed, floor, tile, score,
+):  # fmt: skip
+    """The best of `tries` tiles drawn from `sizes` under orders drawn alike, into ``tile`` and ``score``; its order.
+
+    The draws are a linear congruential sequence (Knuth's MMIX) from `seed`: the same ones every time.
+    """
+    dims = extents.size
+    rows = np.zeros_like(path)
+    work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
+    counts = np.zeros((acc.shape[0], 4), np.int64)
+    points = np.zeros(ops.shape[0], np.int64)
+    length = extents.copy()
+    split = np.ones(dims, np.int64)
+    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
+    here = np.zeros(SCORES, np.float64)
+    size = tile.copy()
+    start = tile.copy()
+    state = seed
+    best = -1
+    for _ in range(tries):
+        state = state * 6364136223846793005 + 1442695040888963407
+        number = (state >> 33 & 0x3FFFFFFF) % orders.shape[0]
+        for d in range(dims):
+            size[d] = start[d]
+            many = 0
+            while many < sizes.shape[1] and sizes[d, many] > 0:
+                many += 1
+            if many > 0:
+                state = state * 6364136223846793005 + 1442695040888963407
+                size[d] = sizes[d, (state >> 33 & 0x3FFFFFFF) % many]
+        assess(
+            ops, acc, axes, ten, extents, barred, loops, path, lengths, orders[number], asked, unit, held, mat, rate,
+            vector, mach, independent, limits, counts, points, rows, work, length, split, spans, size, here, floor,
+        )  # fmt: skip
+        if best < 0 or better(here, score):
+            best = number
+            score[:] = here
+            tile[:] = size
+    return best
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
-    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, int64[::1], float64[::1])"
+    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, float64, int64[::1], float64[::1])"
 )
 def polish(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, sizes, budget, tile, score,
+    independent, limits, sizes, budget, floor, tile, score,
 ):  # fmt: skip
     """Improve `tile` and its `score` dim by dim, each on its own: by any of its sizes, by one unit, by a pair.
 
@@ -100,7 +149,6 @@ def polish(
     best = score.copy()
     goal = tile.copy()
     size = tile.copy()
-    floor = score[S_TRAFFIC] if score[S_REFETCH] == 0.0 else 0.0
     spent = 0
     moving = True
     while moving and spent < budget:
@@ -206,6 +254,7 @@ def search(
     if whole and score[S_MISFIT] == 0.0:
         floor = score[S_TRAFFIC]
     if tall < 2:
+        score[S_FLOOR] = floor
         return best
     looped = np.zeros((many, bundles), np.int64)
     for number in range(many):
@@ -306,4 +355,5 @@ def search(
             best = number
             for d in range(dims):
                 tile[d] = size[d]
+    score[S_FLOOR] = floor
     return best
