@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup
 from .operands import Operands
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
-from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced, tensors_of
+from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced
 from .solve import solve
 from .timing import launch_times, makespan
 from .tree import plain_name
@@ -42,6 +42,11 @@ class _Facts:
         """An operator's name as loop trees write it."""
         operator = self.graph.operators[index]
         return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
+
+    def tensors(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """`solution.tensors_of`: the tensors of a group in order of first use."""
+        touched = self.operands.touched
+        return tuple(dict.fromkeys([tensor for index in members for tensor in touched[index]]))
 
     def signature(self, members: tuple[int, ...]) -> int | tuple[int, ...]:
         """Equal for two groups exactly where everything that a solution depends on is equal, but for names."""
@@ -66,7 +71,8 @@ class _Facts:
 class GroupCache:
     """Remembers solved groups by structure, and the last result for the next edit. One thread at a time.
 
-    Keep one for as long as a document is open; `simulate` without one starts from nothing.
+    Keep one for as long as a document is open; `simulate` without one starts from nothing. Who keeps one draws every
+    result, and not where it is computed: traffic of new groups is written under their names at once.
     """
 
     def __init__(self) -> None:
@@ -142,7 +148,7 @@ class _Scope:
         self.unfused: _Sums | None = None
         self.baseline: Totals | None = None
         # By first operator: an edit keeps the groups that it does not touch.
-        self.last: dict[int, tuple[FusionGroup, Solution, _Named]] = {}
+        self.last: dict[int, tuple[FusionGroup, Solution, _Named, int]] = {}  # the last: its launch, ns
         # By identity of a solution, which stands in the entry as well.
         self.common: dict[int, dict[str, object]] = {}
 
@@ -255,6 +261,7 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         Where a group's loop tree is not legal or cannot be read.
     """
     began = time.perf_counter()
+    kept = cache is not None
     cache = GroupCache() if cache is None else cache
     before = cache.evaluated
     with _no_collection():
@@ -276,6 +283,9 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         different = list({id(solution): solution for solution in solutions}.values())
         sums = _Sums(request.accelerator, different, np.array(which, np.int64))
         placed = _placed(request, cache, scope, solutions, sums)
+        if kept:
+            for group in placed:
+                _ = group.traffic
     return CostResult(
         request=request,
         groups=placed,
@@ -315,24 +325,25 @@ def _placed(
     ):
         first = group.operators[0]
         known = last.get(first)
-        entry = cache.launched.get((id(solution), delay))
-        phases = _with_launch(cache, solution, delay) if entry is None else entry[1]
         if known is None or known[1] is not solution or known[0].operators != group.operators:
-            result = _named(scope, group, solution, start_s, phases)
+            result = _named(scope, group, solution, start_s, _with_launch(cache, solution, delay))
+        elif known[3] != delay:
+            result = _copy(known[2], start_s, _with_launch(cache, solution, delay))
+        elif known[2].start_s != start_s:
+            result = _copy(known[2], start_s, known[2].phases)
         else:
             result = known[2]
-            if result.start_s != start_s or result.phases is not phases:
-                result = _copy(result, start_s, phases)
-            elif known[0] is group:
-                out.append(result)
-                continue
-        last[first] = (group, solution, result)
+        if known is None or result is not known[2] or group is not known[0]:
+            last[first] = (group, solution, result, delay)
         out.append(result)
     return tuple(out)
 
 
 def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArray[np.void]:
     """The profile of a group behind its launch; equal ones are one array."""
+    known = cache.launched.get((id(solution), delay_ns))
+    if known is not None:
+        return known[1]
     found = solution.phases
     if solution.launches:
         found = np.zeros(len(solution.phases) + 1, PHASE_DTYPE)
@@ -369,7 +380,7 @@ class _Named(GroupResult):
 
     @cached_property
     def traffic(self) -> tuple[Traffic, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        tensors = tensors_of(self._facts.graph, self.operators)
+        tensors = self._facts.tensors(self.operators)
         return tuple(
             [
                 Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
@@ -379,11 +390,16 @@ class _Named(GroupResult):
 
     @cached_property
     def levels(self) -> tuple[LevelMapping, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        graph = self._facts.graph
-        names = [graph.tensors[tensor].name for tensor in tensors_of(graph, self.operators)]
+        names = [self._facts.graph.tensors[tensor].name for tensor in self._facts.tensors(self.operators)]
         return tuple(
             [
-                replace(level, retain=tuple([(names[t], depth) for t, depth in retain]))
+                LevelMapping(
+                    level.memory,
+                    level.tile,
+                    level.loop_order,
+                    tuple([(names[t], depth) for t, depth in retain]),
+                    level.trips,
+                )
                 for level, retain in zip(self._solution.levels, self._solution.retain, strict=True)
             ]
         )
