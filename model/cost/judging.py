@@ -93,7 +93,8 @@ ASKED = 2
 
 
 @kernel(
-    "int64(int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[:,::1])"
+    "int64(int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[:,::1])",
+    borrows=True,
 )
 def branch(ops, barred, extents, tile, order, path, lengths, loops):
     """The canonical tree of a loop order: fills the paths and loops, and OP_TREE; returns the number of loops.
@@ -110,7 +111,6 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
         for o in range(operators):
             ops[o, OP_TREE] = lengths[o]
         return loops.shape[0] if extents.size else 0
-    segment = np.zeros(operators, np.int64)
     number = 0
     for o in range(operators):
         lengths[o] = 0
@@ -118,18 +118,18 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
         d = order[i]
         if tile[d] >= extents[d]:
             continue
-        fresh = np.empty(operators, np.int64)
-        segments = -1
-        inside = False
+        inside = 0
         start = 0
         for o in range(operators):
-            has = (ops[o, OP_OWN] >> d & 1) != 0
-            go_on = o > 0 and has == inside and segment[o] == segment[o - 1]
+            has = ops[o, OP_OWN] >> d & 1
+            depth = lengths[o]
+            # Under the same loops as the one before, which may stand under the new one by now.
+            go_on = o > 0 and has == inside and lengths[o - 1] - inside == depth
+            go_on = go_on and (depth == 0 or path[o - 1, depth - 1] == path[o, depth - 1])
             if has and go_on:
                 for p in range(start, o):
                     go_on = go_on and not barred[p, o] >> d & 1
             if not go_on:
-                segments += 1
                 start = o
                 if has:
                     loops[number, LOOP_DIM] = d
@@ -138,12 +138,10 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
                     loops[number, LOOP_FIRST] = o
                     number += 1
             if has:
-                path[o, lengths[o]] = number - 1
+                path[o, depth] = number - 1
                 lengths[o] += 1
                 loops[number - 1, LOOP_LAST] = o
-            fresh[o] = segments
             inside = has
-        segment = fresh
     for o in range(operators):
         ops[o, OP_TREE] = lengths[o]
     return number

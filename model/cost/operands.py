@@ -5,16 +5,21 @@ Knows the graph's index maps and precisions; knows no tiles and no machine.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..graph.dtypes import BITS, bytes_of
 from ..graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind
 from .layout import whole_elements
 from .nest import IndirectAxis, NestAxis, SimpleAxis, WindowAxis
 from .units import element_type
+
+_VIEW = OpKind.VIEW
 
 
 def addressed_elements(graph: OperatorGraph, operator: Operator, access: Access) -> int:
@@ -55,37 +60,30 @@ class Operands:
 
     Attributes
     ----------
-    key : per operator; equal where op type, dims, index maps and costs are equal (tensors by position).
-    tensor_key : per tensor; equal where type, shape and whether it is a graph output are.
     touched : per operator the tensors that it reads, then those that it writes.
-    alone : per operator; equal where key, keys of the tensors, and which of the tensors are one, are equal.
+    structure : per operator a number; equal where op type, dims, index maps and costs are equal, and of the tensors
+        type, shape, whether they are graph outputs, and which of them are one.
+    alike : per tensor a number; equal where type, shape and whether it is a graph output are.
     producer : per tensor the operator that writes it, else -1.
     """
 
     def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
         self.graph = graph
-        self.key = _operator_keys(graph, keys)
-        self.tensor_key = [keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors]
         self.touched = [
             tuple([a.tensor for a in operator.inputs + operator.outputs]) for operator in graph.operators
         ]
-        tensor_key = self.tensor_key
-        self.alone: list[int] = []
-        for key, touched in zip(self.key, self.touched, strict=True):
-            row: list[object] = [key, *[tensor_key[tensor] for tensor in touched]]
-            if len(set(touched)) < len(touched):
-                row.append(tuple([touched.index(tensor) for tensor in touched]))
-            self.alone.append(keys.setdefault(tuple(row), len(keys)))
+        self.alike = [keys.setdefault((t.dtype, t.shape, t.is_output), len(keys)) for t in graph.tensors]
+        self.structure = _structures(graph, self.touched, self.alike, keys)
         self.producer: list[int] = graph.producer.tolist()
         self._addressed: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._bytes: dict[tuple[int, str], tuple[list[int], list[int]]] = {}
 
     def elements(self, index: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Elements that an operator addresses, per input and per output."""
-        found = self._addressed.get(self.alone[index])
+        found = self._addressed.get(self.structure[index])
         if found is None:
             operator = self.graph.operators[index]
-            found = self._addressed[self.alone[index]] = (
+            found = self._addressed[self.structure[index]] = (
                 tuple([addressed_elements(self.graph, operator, a) for a in operator.inputs]),
                 tuple([addressed_elements(self.graph, operator, a) for a in operator.outputs]),
             )
@@ -97,11 +95,11 @@ class Operands:
 
     def _sizes(self, index: int, precision: str) -> tuple[list[int], list[int]]:
         """Bytes that an operator addresses, per input and per output."""
-        found = self._bytes.get((self.alone[index], precision))
+        found = self._bytes.get((self.structure[index], precision))
         if found is None:
             operator = self.graph.operators[index]
             inputs, outputs = self.elements(index)
-            found = self._bytes[self.alone[index], precision] = (
+            found = self._bytes[self.structure[index], precision] = (
                 [
                     bytes_of(n, self.bits(a.tensor, precision))
                     for a, n in zip(operator.inputs, inputs, strict=True)
@@ -119,7 +117,7 @@ class Operands:
         An operand that is read twice in the same way counts once.
         """
         operator = self.graph.operators[index]
-        if operator.kind is OpKind.VIEW:
+        if operator.kind is _VIEW:
             return 0
         inputs, outputs = self._sizes(index, precision)
         return sum(dict(zip(operator.inputs, inputs, strict=True)).values()) + sum(outputs)
@@ -127,7 +125,7 @@ class Operands:
     def touched_bytes(self, index: int, precision: str) -> int:
         """Bytes of two operands a MAC, each other operand and each output: the reuse factor's numerator."""
         operator = self.graph.operators[index]
-        if operator.kind is OpKind.VIEW:
+        if operator.kind is _VIEW:
             return 0
         inputs, outputs = self._sizes(index, precision)
         if operator.kind is not OpKind.CONTRACTION:
@@ -149,63 +147,102 @@ class Operands:
         read: dict[int, list[tuple[Operator, Access, int]]] = {}
         total = 0
         for index in members:
-            operator = graph.operators[index]
-            if operator.kind is OpKind.VIEW:
+            operator, touched = graph.operators[index], self.touched[index]
+            if operator.kind is _VIEW:
                 continue
-            for position, access in enumerate(operator.inputs):
-                root = alias.get(access.tensor, access.tensor)
-                if self.producer[root] not in inside:
-                    addressed = self.elements(index)[0][position]
-                    read.setdefault(root, []).append((operator, access, addressed))
-            for position, access in enumerate(operator.outputs):
-                if self._leaves(access.tensor, shown.get(access.tensor, ()), inside):
-                    total += self._sizes(index, precision)[1][position]
-        for root, parts in read.items():
-            elements = parts[0][2]
-            if len(parts) > 1:
-                forms = {_form(access, operator): addressed for operator, access, addressed in parts}
-                elements = sum(forms.values())
-                whole = graph.tensors[root].elements
-                if len(forms) > 1 and whole is not None:
-                    elements = min(elements, whole)
-            total += bytes_of(elements, self.bits(root, precision))
-        return total
+            reads = len(operator.inputs)
+            for position, tensor in enumerate(touched):
+                if position < reads:
+                    root = alias.get(tensor, tensor)
+                    if self.producer[root] not in inside:
+                        addressed = self.elements(index)[0][position]
+                        read.setdefault(root, []).append((operator, operator.inputs[position], addressed))
+                elif self._leaves(tensor, shown.get(tensor, ()), inside):
+                    total += self._sizes(index, precision)[1][position - reads]
+        return total + sum([self._read_bytes(root, parts, precision) for root, parts in read.items()])
+
+    def _read_bytes(self, root: int, parts: list[tuple[Operator, Access, int]], precision: str) -> int:
+        """Bytes of one tensor that operators read from outside; ``parts``: operator, access, elements addressed."""
+        elements = parts[0][2]
+        if len(parts) > 1:
+            forms = {_form(access, operator): addressed for operator, access, addressed in parts}
+            elements = sum(forms.values())
+            whole = self.graph.tensors[root].elements
+            if len(forms) > 1 and whole is not None:
+                elements = min(elements, whole)
+        return bytes_of(elements, self.bits(root, precision))
 
     def _leaves(self, tensor: int, shown: Sequence[int], inside: set[int]) -> bool:
         """Whether a tensor, under its own or its views' names, is read outside, or by nobody."""
-        graph = self.graph
-        read_inside = False
+        tensors, consumers = self.graph.tensors, self.graph.consumers
         for name in (tensor, *shown):
-            if graph.tensors[name].is_output:
+            if tensors[name].is_output or not inside.issuperset(consumers[name]):
                 return True
-            for consumer in graph.consumers[name]:
-                if consumer not in inside:
-                    return True
-                read_inside = read_inside or graph.operators[consumer].kind is not OpKind.VIEW
-        return not read_inside
+        operators = self.graph.operators
+        for name in (tensor, *shown):
+            for consumer in consumers[name]:
+                if operators[consumer].kind is not _VIEW:
+                    return False
+        return True
 
-    def intermediate_bytes(self, precision: str) -> int:
-        """Bytes of all tensors that one operator makes and another reads, views left out."""
-        graph = self.graph
-        alias = views(graph, range(len(graph.operators)))
-        used: set[int] = set()
-        for operator in graph.operators:
-            if operator.kind is not OpKind.VIEW:
-                used.update([alias.get(a.tensor, a.tensor) for a in operator.inputs])
-        made = Counter(
-            [
-                self.tensor_key[a.tensor]
-                for operator in graph.operators
-                if operator.kind is not OpKind.VIEW
-                for a in operator.outputs
-                if a.tensor in used
-            ]
+    def whole_graph(self, precision: str) -> tuple[int, int]:
+        """`compulsory_bytes` of all operators; bytes of the tensors that one makes and another reads, views left out.
+
+        Accesses are sorted out as arrays, and equal ones counted once: what a look at each in turn would say.
+        """
+        graph, operators = self.graph, self.graph.operators
+        lengths = np.array([len(tensors) for tensors in self.touched], np.int64)
+        reads = np.array([len(operator.inputs) for operator in operators], np.int64)
+        working = np.array([operator.kind is not _VIEW for operator in operators], np.bool_)
+        owner = np.repeat(np.arange(len(operators)), lengths)
+        place = np.arange(owner.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        tensor = np.fromiter(chain.from_iterable(self.touched), np.int64, owner.size)
+        root = np.arange(len(graph.tensors))
+        for view, viewed in views(graph, range(len(operators))).items():
+            root[view] = viewed
+        alike, structure = np.array(self.alike, np.int64), np.array(self.structure, np.int64)
+        reading = working[owner] & (place < reads[owner])
+        writing = working[owner] & ~reading
+        used = np.zeros(root.size, np.bool_)
+        used[root[tensor[reading]]] = True
+        shown = np.zeros(root.size, np.bool_)
+        shown[root[[t.index for t in graph.tensors if t.is_output]]] = True
+
+        leaving = writing & (shown[tensor] | ~used[tensor])
+        compulsory = sum(
+            self._sizes(int(owner[at]), precision)[1][int(place[at] - reads[owner[at]])] * times
+            for at, times in _counted(np.flatnonzero(leaving), structure[owner], place)
         )
-        one = dict(zip(self.tensor_key, graph.tensors, strict=True))  # one tensor of each key
-        return sum(
-            bytes_of(one[key].elements or 0, self.bits(one[key].index, precision)) * times
-            for key, times in made.items()
-        )
+        outside = np.flatnonzero(reading & (graph.producer[root[tensor]] < 0))
+        source = root[tensor]
+        readers = np.bincount(source[outside], minlength=root.size)[source[outside]]
+        alone = outside[readers == 1]
+        for at, times in _counted(alone, structure[owner], place, alike[source]):
+            elements = self.elements(int(owner[at]))[0][int(place[at])]
+            compulsory += bytes_of(elements, self.bits(int(source[at]), precision)) * times
+        shared: dict[int, list[tuple[Operator, Access, int]]] = {}
+        for at in outside[readers > 1].tolist():
+            index, position = int(owner[at]), int(place[at])
+            part = operators[index], operators[index].inputs[position], self.elements(index)[0][position]
+            shared.setdefault(int(source[at]), []).append(part)
+        compulsory += sum([self._read_bytes(each, parts, precision) for each, parts in shared.items()])
+
+        intermediate = sum(
+            bytes_of(
+                graph.tensors[tensor[at]].elements or 0, self.bits(int(tensor[at]), precision)
+            ) * times
+            for at, times in _counted(np.flatnonzero(writing & used[tensor]), alike[tensor])
+        )  # fmt: skip
+        return compulsory, intermediate
+
+
+def _counted(at: NDArray[np.int64], *columns: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """One of the places `at` for each row of values that the columns have there, and how many have it."""
+    rows = np.zeros(at.size, np.int64)
+    for column in columns:
+        rows = np.unique(rows, return_inverse=True)[1] * (column.max(initial=0) + 1) + column[at]
+    _, first, times = np.unique(rows, return_index=True, return_counts=True)
+    return list(zip(at[first].tolist(), times.tolist(), strict=True))
 
 
 def views(graph: OperatorGraph, members: range | tuple[int, ...]) -> dict[int, int]:
@@ -213,7 +250,7 @@ def views(graph: OperatorGraph, members: range | tuple[int, ...]) -> dict[int, i
     alias: dict[int, int] = {}
     for index in members:
         operator = graph.operators[index]
-        if operator.kind is OpKind.VIEW and operator.inputs:
+        if operator.kind is _VIEW and operator.inputs:
             source = operator.inputs[0].tensor
             for access in operator.outputs:
                 alias[access.tensor] = alias.get(source, source)
@@ -231,8 +268,10 @@ _DIM = attrgetter("name", "extent", "reduction")
 _AXIS = attrgetter("terms", "offset", "distinct")
 
 
-def _operator_keys(graph: OperatorGraph, keys: dict[object, int]) -> list[int]:
-    """`Operands.key`. Fields are read in C: comparing and hashing the values themselves runs Python for each."""
+def _structures(
+    graph: OperatorGraph, touched: Sequence[tuple[int, ...]], alike: Sequence[int], keys: dict[object, int]
+) -> list[int]:
+    """`Operands.structure`. Fields are read in C: hashing and comparing the values themselves runs Python for each."""
     numbers: dict[int, int] = {}  # by identity of dims and axes, which the graph keeps alive
 
     def number(parts: tuple[Dim, ...] | tuple[Axis, ...], fields: Callable[[Any], object]) -> int:
@@ -240,7 +279,7 @@ def _operator_keys(graph: OperatorGraph, keys: dict[object, int]) -> list[int]:
         return found
 
     out: list[int] = []
-    for op in graph.operators:
+    for op, tensors in zip(graph.operators, touched, strict=True):
         row: list[object] = [
             op.op_type,
             id(op.kind),  # a member of an enumeration is one object
@@ -255,5 +294,8 @@ def _operator_keys(graph: OperatorGraph, keys: dict[object, int]) -> list[int]:
             row.append(numbers.get(id(access.axes)) or number(access.axes, _AXIS))
             if access.whole:
                 row.append((access.addressed,))
+        row.extend([alike[tensor] for tensor in tensors])
+        if len(set(tensors)) < len(tensors):
+            row.append(tuple([tensors.index(tensor) for tensor in tensors]))
         out.append(keys.setdefault(tuple(row), len(keys)))
     return out

@@ -10,7 +10,7 @@ import gc
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup
 from .operands import Operands
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Totals, Traffic
-from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced, tensors_of
+from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced
 from .solve import solve
 from .timing import launch_times, makespan
 from .tree import plain_name
@@ -43,30 +43,36 @@ class _Facts:
         operator = self.graph.operators[index]
         return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
 
+    def tensors(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """`solution.tensors_of`: the tensors of a group in order of first use."""
+        touched = self.operands.touched
+        return tuple(dict.fromkeys([tensor for index in members for tensor in touched[index]]))
+
     def signature(self, members: tuple[int, ...]) -> int | tuple[int, ...]:
         """Equal for two groups exactly where everything that a solution depends on is equal, but for names."""
         operands = self.operands
         if len(members) == 1:
-            return operands.alone[members[0]]
-        keys, producer, consumers = operands.tensor_key, operands.producer, self.graph.consumers
+            return operands.structure[members[0]]
         inside = set(members)
         local: dict[int, int] = {}
         row: list[int] = []
         for index in members:
-            row.append(operands.key[index])
+            row.append(operands.structure[index])
             row.extend([local.setdefault(tensor, len(local)) for tensor in operands.touched[index]])
         row.append(-len(members))
-        for tensor in local:
-            row.append(keys[tensor])
+        producer, consumers = operands.producer, self.graph.consumers
+        for tensor, number in local.items():  # which of them are made here, and which of these leave
             if producer[tensor] in inside:
-                row.append(-1 if inside.issuperset(consumers[tensor]) else -2)
+                row.append(number)
+                row.append(inside.issuperset(consumers[tensor]))
         return tuple(row)
 
 
 class GroupCache:
     """Remembers solved groups by structure, and the last result for the next edit. One thread at a time.
 
-    Keep one for as long as a document is open; `simulate` without one starts from nothing.
+    Keep one for as long as a document is open; `simulate` without one starts from nothing. Who keeps one draws every
+    result, and not where it is computed: traffic of new groups is written under their names at once.
     """
 
     def __init__(self) -> None:
@@ -115,7 +121,7 @@ class GroupCache:
     def unfused(self, scope: _Scope) -> _Sums:
         """Every operator alone: a look at one of each structure."""
         _, first, which = np.unique(
-            np.array(scope.facts.operands.alone, np.int64), return_index=True, return_inverse=True
+            np.array(scope.facts.operands.structure, np.int64), return_index=True, return_inverse=True
         )
         order = np.argsort(first)  # sums run in file order, whatever the cache has seen before
         different = [self.solution(scope, FusionGroup((index,))) for index in first[order].tolist()]
@@ -138,15 +144,13 @@ class _Scope:
         self.solutions = solutions  # of this machine and precision, whatever the graph
         self.machine = machine
         self.precision = precision
-        everything = tuple(range(len(facts.graph.operators)))
-        self.compulsory_bytes = facts.operands.compulsory_bytes(everything, precision)
-        self.intermediate_bytes = facts.operands.intermediate_bytes(precision)
+        self.compulsory_bytes, self.intermediate_bytes = facts.operands.whole_graph(precision)
         self.unfused: _Sums | None = None
         self.baseline: Totals | None = None
         # By first operator: an edit keeps the groups that it does not touch.
-        self.last: dict[int, tuple[FusionGroup, Solution, _Named]] = {}
-        # By identity of a solution, which its template holds.
-        self.templates: dict[int, _Named] = {}
+        self.last: dict[int, tuple[FusionGroup, Solution, _Named, int]] = {}  # the last: its launch, ns
+        # By identity of a solution, which stands in the entry as well.
+        self.common: dict[int, dict[str, object]] = {}
 
 
 class _Sums:
@@ -257,6 +261,7 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         Where a group's loop tree is not legal or cannot be read.
     """
     began = time.perf_counter()
+    kept = cache is not None
     cache = GroupCache() if cache is None else cache
     before = cache.evaluated
     with _no_collection():
@@ -278,6 +283,9 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         different = list({id(solution): solution for solution in solutions}.values())
         sums = _Sums(request.accelerator, different, np.array(which, np.int64))
         placed = _placed(request, cache, scope, solutions, sums)
+        if kept:
+            for group in placed:
+                _ = group.traffic
     return CostResult(
         request=request,
         groups=placed,
@@ -317,24 +325,25 @@ def _placed(
     ):
         first = group.operators[0]
         known = last.get(first)
-        entry = cache.launched.get((id(solution), delay))
-        phases = _with_launch(cache, solution, delay) if entry is None else entry[1]
         if known is None or known[1] is not solution or known[0].operators != group.operators:
-            result = _named(scope, group, solution, start_s, phases)
-            last[first] = (group, solution, result)
-        elif known[2].start_s != start_s or known[2].phases is not phases:
-            result = _copy(known[2], start_s=start_s, phases=phases)
-            last[first] = (group, solution, result)
+            result = _named(scope, group, solution, start_s, _with_launch(cache, solution, delay))
+        elif known[3] != delay:
+            result = _copy(known[2], start_s, _with_launch(cache, solution, delay))
+        elif known[2].start_s != start_s:
+            result = _copy(known[2], start_s, known[2].phases)
         else:
             result = known[2]
-            if known[0] is not group:
-                last[first] = (group, solution, result)
+        if known is None or result is not known[2] or group is not known[0]:
+            last[first] = (group, solution, result, delay)
         out.append(result)
     return tuple(out)
 
 
 def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArray[np.void]:
     """The profile of a group behind its launch; equal ones are one array."""
+    known = cache.launched.get((id(solution), delay_ns))
+    if known is not None:
+        return known[1]
     found = solution.phases
     if solution.launches:
         found = np.zeros(len(solution.phases) + 1, PHASE_DTYPE)
@@ -346,10 +355,21 @@ def _with_launch(cache: GroupCache, solution: Solution, delay_ns: int) -> NDArra
 
 
 class _Named(GroupResult):
-    """A solution under the names of one group. Names are looked up when someone reads them: few groups of many are."""
+    """A solution under the names of one group.
+
+    It holds what is its own; what all groups of a solution have in common is read from there, and names are looked up
+    when someone reads them: an edit moves the start of every later group, and few of many are ever looked at.
+    """
 
     _facts: _Facts
     _solution: Solution
+    _common: dict[str, object]
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return self.__dict__["_common"][name]
+        except KeyError:
+            raise AttributeError(name) from None
 
     @cached_property
     def tree(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -360,7 +380,7 @@ class _Named(GroupResult):
 
     @cached_property
     def traffic(self) -> tuple[Traffic, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        tensors = tensors_of(self._facts.graph, self.operators)
+        tensors = self._facts.tensors(self.operators)
         return tuple(
             [
                 Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
@@ -370,81 +390,63 @@ class _Named(GroupResult):
 
     @cached_property
     def levels(self) -> tuple[LevelMapping, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        graph = self._facts.graph
-        names = [graph.tensors[tensor].name for tensor in tensors_of(graph, self.operators)]
+        names = [self._facts.graph.tensors[tensor].name for tensor in self._facts.tensors(self.operators)]
         return tuple(
             [
-                replace(level, retain=tuple([(names[t], depth) for t, depth in retain]))
+                LevelMapping(
+                    level.memory,
+                    level.tile,
+                    level.loop_order,
+                    tuple([(names[t], depth) for t, depth in retain]),
+                    level.trips,
+                )
                 for level, retain in zip(self._solution.levels, self._solution.retain, strict=True)
             ]
         )
 
 
-def _copy(result: _Named, **changed: object) -> _Named:
-    """The same result with some fields changed; `dataclasses.replace` would set forty fields one by one."""
+def _copy(result: _Named, start_s: float, phases: NDArray[np.void]) -> _Named:
+    """The same result at another start; `dataclasses.replace` would set forty fields one by one."""
+    own = result.__dict__.copy()
+    own["start_s"] = start_s
+    own["phases"] = phases
     out = object.__new__(_Named)
-    fields = out.__dict__
-    fields.update(result.__dict__)
-    fields.update(changed)
+    object.__setattr__(out, "__dict__", own)
     return out
 
 
 def _named(
-    scope: _Scope,
-    group: FusionGroup,
-    solution: Solution,
-    start_s: float,
-    phases: NDArray[np.void],
+    scope: _Scope, group: FusionGroup, solution: Solution, start_s: float, phases: NDArray[np.void]
 ) -> _Named:
     """A solution under the names of one group."""
-    members = group.operators
-    template = scope.templates.get(id(solution))
-    if template is None:
-        template = scope.templates[id(solution)] = _template(scope.facts, solution)
-    if not solution.warnings:
-        return _copy(template, operators=members, start_s=start_s, phases=phases)
-    where = _label(scope.facts.graph, members)
-    warnings = tuple([(where, what, lever) for what, lever in solution.warnings])
-    return _copy(template, operators=members, start_s=start_s, phases=phases, warnings=warnings)
-
-
-def _template(facts: _Facts, solution: Solution) -> _Named:
-    """What all groups of one solution in one graph have in common."""
+    common = scope.common.get(id(solution))
+    if common is None:
+        common = scope.common[id(solution)] = _common(scope.facts, solution)
     out = object.__new__(_Named)
-    out.__dict__.update(
-        _facts=facts,
-        _solution=solution,
-        dims=solution.dims,
-        dim_of=solution.dim_of,
-        elements=solution.elements,
-        parallel=solution.parallel,
-        stages=solution.stages,
-        threads=solution.threads,
-        footprint_bytes=solution.footprint_bytes,
-        macs=solution.macs,
-        recomputed_macs=solution.recomputed_macs,
-        vector_ops=solution.vector_ops,
-        compute_s=solution.compute_s,
-        dram_s=solution.dram_s,
-        latency_s=solution.latency_ns / 1e9,
-        launches=solution.launches,
-        cycles=solution.cycles,
-        ideal_cycles=solution.ideal_cycles,
-        utilisation=solution.ideal_cycles / solution.cycles if solution.cycles > 0.0 else 1.0,
-        waves=solution.waves,
-        registers=solution.registers,
-        compulsory_bytes=solution.compulsory_bytes,
-        lower_bound_bytes=solution.lower_bound_bytes,
-        bound_source=solution.bound_source,
-        operator_bytes=solution.operator_bytes,
-        energy_j=solution.energy_j,
-        code_bytes=solution.code_bytes,
-        complexity=solution.complexity,
-        chosen=solution.chosen,
-        bottleneck=solution.bottleneck,
-        infeasible=solution.infeasible,
-    )
+    own: dict[str, object] = {
+        "_common": common,
+        "operators": group.operators,
+        "start_s": start_s,
+        "phases": phases,
+    }
+    if solution.warnings:
+        where = _label(scope.facts.graph, group.operators)
+        own["warnings"] = tuple([(where, what, lever) for what, lever in solution.warnings])
+    object.__setattr__(out, "__dict__", own)
     return out
+
+
+def _common(facts: _Facts, solution: Solution) -> dict[str, object]:
+    """What all groups of one solution in one graph have in common: `_Named` reads it as its own."""
+    own = {"operators", "levels", "tree", "traffic", "start_s", "phases", "warnings"}
+    derived: dict[str, object] = {
+        "latency_s": solution.latency_ns / 1e9,
+        "utilisation": solution.ideal_cycles / solution.cycles if solution.cycles > 0.0 else 1.0,
+        "_facts": facts,
+        "_solution": solution,
+    }
+    names = {field.name for field in fields(GroupResult)} - own - set(derived)
+    return derived | {name: getattr(solution, name) for name in names}
 
 
 def _label(graph: OperatorGraph, members: tuple[int, ...]) -> str:

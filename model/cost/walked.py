@@ -5,6 +5,8 @@ Knows what `counted.py` counts and the timing kernels.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,13 @@ from .solution import RESOURCE_NAMES, RESOURCE_SETS, balanced
 
 _STEPS = 4096  # room for the walk before the middles of loops are shown by fewer iterations
 _PHASES = 8  # of a group, besides its launch
+# Per resource of RESOURCE_NAMES, then per set of RESOURCE_SETS, what is 10 % better. The core imbalance has no rate.
+_RELIEFS = np.array(
+    [
+        [1.1 if i in chosen else 1.0 for i in range(t.RESOURCES)]
+        for chosen in (*((i,) for i in range(t.RESOURCES)), (), *RESOURCE_SETS)
+    ]
+)
 
 
 class Walked:
@@ -68,13 +77,8 @@ class Walked:
 
     def relieved(self) -> tuple[float, ...]:
         """Seconds with each resource of `RESOURCE_NAMES` 10 % better, then with each of `RESOURCE_SETS`."""
-        # The core imbalance has no rate of its own; it is put in below.
-        rows = [*((i,) for i in range(t.RESOURCES)), (), *RESOURCE_SETS]
-        reliefs = np.ones((len(rows), t.RESOURCES))
-        for row, chosen in zip(reliefs, rows, strict=True):
-            row[list(chosen)] = 1.1
-        out = np.zeros(len(rows))
-        t.relieved(self.steps, self.count, self.mapping.stages, self.figures, reliefs, out)
+        out = np.zeros(len(_RELIEFS))
+        t.relieved(self.steps, self.count, self.mapping.stages, self.figures, _RELIEFS, out)
         seconds = out.tolist()
         idle = (1.0 - self.balance) * (1.0 - 1.0 / 1.1)
         seconds[RESOURCE_NAMES.index("core imbalance")] = self.seconds * (1.0 - idle)
@@ -106,17 +110,14 @@ class Walked:
         if size == 0:
             rows[0, t.P_KIND], size = t.STEADY, 1
         rows = rows[:size]
-        out = np.zeros(size, PHASE_DTYPE)
-        out["kind"] = rows[:, t.P_KIND]
-        out["base_ns"] = _apportioned(rows[:, t.P_SECONDS], latency_ns)
-        out["bytes"] = _apportioned(rows[:, t.P_BYTES], moved)
-        to_dram = (
-            self.counted.spilled
-            if self.counted.register_use.spill_to == self.machine.accelerator.dram.name
-            else 0
-        )
-        out["spill"] = _within(_apportioned(rows[:, t.P_SPILL], to_dram), out["bytes"])
-        out["refetch"] = _within(_apportioned(rows[:, t.P_REFETCH], refetched), out["bytes"] - out["spill"])
+        onto_dram = self.counted.register_use.spill_to == self.machine.accelerator.dram.name
+        base_ns = _apportioned(rows[:, t.P_SECONDS], latency_ns)
+        moving = _apportioned(rows[:, t.P_BYTES], moved)
+        spill = _within(_apportioned(rows[:, t.P_SPILL], self.counted.spilled if onto_dram else 0), moving)
+        room = [whole - part for whole, part in zip(moving, spill, strict=True)]
+        refetch = _within(_apportioned(rows[:, t.P_REFETCH], refetched), room)
+        kinds = [int(kind) for kind in rows[:, t.P_KIND].tolist()]
+        out = np.array(list(zip(kinds, base_ns, moving, spill, refetch, strict=True)), PHASE_DTYPE)
         out.setflags(write=False)
         return out
 
@@ -147,24 +148,27 @@ class Walked:
         return f"compute {compute:,.1f} µs, DRAM {moving:,.1f} µs of {all_of_it:,.1f} µs"
 
 
-def _apportioned(parts: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def _apportioned(parts: NDArray[np.float64], total: int) -> list[int]:
     """Integers in proportion to `parts` that sum to `total`, by rounding the running sum."""
+    if total == 0:
+        return [0] * len(parts)
     whole = float(parts.sum())
     if whole <= 0.0:
-        out = np.zeros(len(parts), np.int64)
+        out = [0] * len(parts)
         out[int(np.argmax(parts))] = total
         return out
-    edges = np.cumsum(parts) / whole
-    marks = np.array([0, *(round(float(edge) * total) for edge in edges[:-1]), total], np.int64)
-    return np.diff(marks)
+    edges: list[float] = (np.cumsum(parts) / whole).tolist()
+    marks = [0, *[round(edge * total) for edge in edges[:-1]], total]
+    return [after - before for before, after in pairwise(marks)]
 
 
-def _within(parts: NDArray[np.int64], room: NDArray[np.int64]) -> NDArray[np.int64]:
+def _within(parts: list[int], room: list[int]) -> list[int]:
     """`parts` with the same sum, none above its room (where the rooms suffice)."""
-    out = np.minimum(parts, room)
-    left = int(parts.sum() - out.sum())
-    for i in np.argsort(-(room - out), kind="stable"):
-        step = min(left, int(room[i] - out[i]))
-        out[i] += step
-        left -= step
+    out = [min(part, most) for part, most in zip(parts, room, strict=True)]
+    left = sum(parts) - sum(out)
+    if left:
+        for i in sorted(range(len(out)), key=lambda i: out[i] - room[i]):
+            step = min(left, room[i] - out[i])
+            out[i] += step
+            left -= step
     return out
