@@ -102,11 +102,11 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     )
     for fault in (
         "format: should be 1, not 2",
-        "cores: should be a valid integer, not True",
+        "cores: should be a whole number, not true",
         "memory[1].latency_s: should be a finite number, not nan",
         "memory[1].capacity_byte: unknown key",
         "registers.model: should be 'accumulator' or 'simt'",
-        "matrix_unit.rows: should be a valid integer, not 32.5",
+        "matrix_unit.rows: should be a whole number, not 32.5",
         "matrix_unit.columns: is missing",
         "matrix_unit.macs_per_cycle: unknown precision int9",
         "Did you mean capacity_bytes?",
@@ -119,9 +119,9 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     ("change", "said"),
     [
         (("cores = 4", "cores = 0"), "cores: should be greater than 0"),
-        (("cores = 4", "cores = '4'"), "cores: should be a valid integer, not '4'"),
+        (("cores = 4", "cores = '4'"), "cores: should be a whole number, not '4'"),
         (("1000000000", "inf"), "clock_hz: should be a finite number"),
-        (("1000000000", "false"), "clock_hz: should be a valid number"),
+        (("1000000000", "false"), "clock_hz: should be a number"),
         (('"small"', '""'), "name: is empty"),
         (('name = "buffer"', 'name = "DRAM"'), "two levels are called 'DRAM'"),
         (('name = "buffer"', 'name = "registers"'), "may not be called 'registers'"),

@@ -6,16 +6,14 @@ read but not counted yet, and what a file leaves out, goes into ``Accelerator.wa
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ..errors import FileError
 from ..graph.dtypes import BITS, PRECISIONS
-from ..packaged import folder, named_file
+from ..packaged import input_file, packaged_names
 from ..schema import Count, Name, NonNegative, Positive, Share, Strict, read_bytes, read_toml
 from .accelerator import (
     Accelerator,
@@ -201,7 +199,7 @@ def _bits(precision: str) -> int:
 
 def packaged_hardware() -> tuple[str, ...]:
     """Names of the machines that ship with the program, sorted."""
-    return tuple(sorted(path.stem for path in (folder("assets") / "hardware").glob("*.toml")))
+    return packaged_names("assets/hardware", ".toml")
 
 
 def hardware_path(source: str | Path) -> Path:
@@ -211,18 +209,12 @@ def hardware_path(source: str | Path) -> Path:
     ------
     FileError : neither; the message lists the packaged machines.
     """
-    path = Path(source)
-    if path.is_file():
-        return path
-    found = named_file(str(source), "assets/hardware", ".toml")
-    if found is not None:
-        return found
-    names = packaged_hardware()
-    close = difflib.get_close_matches(str(source), names, 1)
-    raise FileError(
-        f"no such machine file, and no packaged machine of that name ({', '.join(names)})",
-        where=str(source),
-        lever=f"Did you mean {close[0]}?" if close else "Give a .toml file or one of these names.",
+    return input_file(
+        source,
+        "assets/hardware",
+        ".toml",
+        f"no such machine file, and no packaged machine of that name ({', '.join(packaged_hardware())})",
+        "Give a .toml file or one of these names.",
     )
 
 
