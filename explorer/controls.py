@@ -1,4 +1,4 @@
-"""Small controls that the style sheet cannot draw: a combo box with a plain arrow, a label that elides.
+"""Small controls that style sheets cannot draw: a combo box with an arrow, a label that elides, a body that scrolls.
 
 Knows Qt and the look, nothing else.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QLabel, QSizePolicy
+from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from . import look
 
@@ -63,3 +63,21 @@ def muted(text: str) -> QLabel:
     label = QLabel(text)
     label.setProperty("muted", True)
     return label
+
+
+def scrolling(body: QVBoxLayout) -> QVBoxLayout:
+    """The column of a body that scrolls downwards where it is too short for what stands in it."""
+    inner = QWidget()
+    column = QVBoxLayout(inner)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.setSpacing(body.spacing())
+    scroll = QScrollArea()
+    scroll.setWidgetResizable(True)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    scroll.setWidget(inner)
+    inner.setAutoFillBackground(False)
+    scroll.viewport().setAutoFillBackground(False)
+    body.addWidget(scroll, 1)
+    return column

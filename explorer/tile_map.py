@@ -42,12 +42,18 @@ class MapKey:
     group: Any  # the group's knobs without the sizes of the two dims
 
 
-def thinned(sizes: tuple[int, ...], most: int = MOST_SIZES) -> tuple[int, ...]:
-    """At most `most` of them, evenly spread over the ladder, both ends kept."""
-    if len(sizes) <= most:
+def thinned(sizes: tuple[int, ...], now: int, most: int = MOST_SIZES) -> tuple[int, ...]:
+    """At most `most` of them, evenly spread over the ladder, both ends kept, and `now` in place of its neighbour."""
+    if len(sizes) > most:
+        places = {round(i * (len(sizes) - 1) / (most - 1)) for i in range(most)}
+        sizes = tuple(sizes[place] for place in sorted(places))
+    if now in sizes or now < 1:
         return sizes
-    places = {round(i * (len(sizes) - 1) / (most - 1)) for i in range(most)}
-    return tuple(sizes[place] for place in sorted(places))
+    inner = range(1, len(sizes) - 1)
+    if len(sizes) < most or not inner:
+        return tuple(sorted((*sizes, now)))
+    near = min(inner, key=lambda i: abs(math.log(sizes[i] / now)))
+    return tuple(sorted((*sizes[:near], now, *sizes[near + 1 :])))
 
 
 class TileMap(QWidget):
@@ -104,8 +110,10 @@ class TileMap(QWidget):
         if key != self._key:
             wide = units(request.graph, request.accelerator, group)
             self._key = key
-            self._columns = thinned(ladder(extents[dims[0]], wide.get(dims[0], 1)))
-            self._rows = thinned(ladder(extents[dims[1]], wide.get(dims[1], 1)))
+            now = dict(mapping.tile)  # where the plan is has a cell of its own, so that best and now compare
+            self._columns, self._rows = (
+                thinned(ladder(extents[dim], wide.get(dim, 1)), now[dim]) for dim in dims
+            )
             self._cells = {}
             self._caption()
             self.setFixedHeight(CAPTION + CELL_HEIGHT * len(self._rows) + LEGEND)

@@ -12,22 +12,18 @@ from itertools import islice, permutations
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtWidgets import (
-    QFrame,
     QGridLayout,
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
 )
 
 from model.cost.result import CostResult, GroupResult, LevelMapping
 from model.errors import PlanError
 from model.plan.plan import LevelTile, Plan
 
-from . import look
-from .controls import Combo, muted
+from . import look, why
+from .controls import Combo, muted, scrolling
 from .document import Document
 from .look import GRID
 from .names import group_name, operator_types
@@ -76,10 +72,7 @@ class TileEditor(Panel):
         self.follow("cost", document.cost_changed, document.selection_changed, document.plan_changed)
 
     def _lay_out(self) -> None:
-        inner = QWidget()
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * GRID)
+        column = scrolling(self.body)
         level = QHBoxLayout()
         level.addWidget(muted("Level"))
         level.addWidget(self.level, 1)
@@ -98,14 +91,6 @@ class TileEditor(Panel):
         column.addWidget(self.words)
         column.addWidget(self.map)
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setWidget(inner)
-        inner.setAutoFillBackground(False)
-        scroll.viewport().setAutoFillBackground(False)
-        self.body.addWidget(scroll, 1)
         self.body.addWidget(self.best)
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -234,10 +219,8 @@ class TileEditor(Panel):
                 f"✕ Needs {look.fmt_bytes(lack.demand_bytes)} in {lack.memory}, "
                 f"{look.fmt_bytes(lack.capacity_bytes)} available. Try: {levers}."
             )
-        if group.registers.spilled_bytes:
-            relief = f" Try: {group.registers.relief}." if group.registers.relief else ""
-            spilled = look.fmt_bytes(group.registers.spilled_bytes)
-            sentences.append(f"⚠ Spills {spilled} to {group.registers.spill_to}.{relief}")
+        if words := why.spill(result, self._index):
+            sentences.append(f"⚠ {words[0].upper()}{words[1:]}.")
         sentences += [f"⚠ {what}. {lever}".strip() for _, what, lever in group.warnings[:2]]
         state = "bad" if group.infeasible is not None else "warn"
         self._words(" ".join(sentences), state)

@@ -115,6 +115,18 @@ def bottleneck(result: CostResult) -> str:
     )
 
 
+def spill(result: CostResult, index: int) -> str:
+    """``spills 448 MiB to buffer``, whether the tool chose that, and what would relieve it; "" where none is."""
+    use = result.groups[index].registers
+    if not use.spilled_bytes:
+        return ""
+    words = f"spills {look.fmt_bytes(use.spilled_bytes)} to {use.spill_to}"
+    if not result.request.plan.groups[index].levels:
+        words += "; still the fastest tile found"
+        return f"{words}. To avoid it: {use.relief}" if use.relief else words
+    return f"{words}. Try: {use.relief}" if use.relief else words
+
+
 def feasibility(result: CostResult) -> str:
     """What does not fit, what spills, and the levers."""
     rows: list[tuple[str, str]] = []
@@ -129,9 +141,8 @@ def feasibility(result: CostResult) -> str:
                     f"{lack.memory}: {', '.join(lack.levers) or 'split it'}",
                 )
             )
-        elif group.registers.spilled_bytes:
-            relief = f": {group.registers.relief}" if group.registers.relief else ""
-            rows.append((label, f"spills {look.fmt_bytes(group.registers.spilled_bytes)}{relief}"))
+        elif words := spill(result, index):
+            rows.append((label, words))
     more = len(rows) - MOST_GROUPS
     return card(
         "Feasible groups",

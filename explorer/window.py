@@ -44,7 +44,7 @@ from .panels.latency import Latency
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
-from .startpage import StartPage
+from .startpage import StartPage, file_words
 from .statusline import StatusLine
 from .tiles import TileEditor
 
@@ -317,7 +317,8 @@ class Window(QMainWindow):
         self.recent_menu.clear()
         paths = [path for path in self.recent_files() if Path(path).is_file()]
         for path in paths:
-            entry = self.recent_menu.addAction(Path(path).name)
+            name, line = file_words(Path(path))
+            entry = self.recent_menu.addAction(f"{name} (sample)" if line == "sample" else name)
             entry.setToolTip(path)
             entry.triggered.connect(lambda _=False, chosen=path: self.open(chosen))
         if not paths:

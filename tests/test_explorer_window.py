@@ -461,6 +461,15 @@ def test_both_themes_repaint_the_window(qtbot, window):
 
 
 # -------------------------------------------------------------------------------- opening, exporting
+def test_the_menu_of_recent_files_calls_a_sample_by_its_name(qtbot, window, tmp_path):
+    mine = tmp_path / "mine.onnx"
+    mine.write_bytes(b"x")
+    sample = folder("sample_graphs") / "swiglu_mlp.onnx"
+    window.settings.setValue("recent", [str(sample), str(mine), str(tmp_path / "gone.onnx")])
+    window._fill_recent()
+    assert [entry.text() for entry in window.recent_menu.actions()] == ["swiglu_mlp (sample)", "mine.onnx"]
+
+
 def test_the_start_page_lists_samples_and_recent_files(qtbot, window, tmp_path):
     recent = tmp_path / "mine.onnx"
     recent.write_bytes(b"x")

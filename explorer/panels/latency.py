@@ -13,7 +13,7 @@ from model.cost.result import CostResult
 from model.serving.result import ServingResult
 
 from .. import look
-from ..controls import Combo
+from ..controls import Combo, scrolling
 from ..document import Document
 from ..names import group_name
 from .distribution import Distribution
@@ -85,12 +85,13 @@ class Latency(Panel):
         head.addWidget(self.which)
         head.addWidget(heading)
         head.addStretch(1)
-        self.body.addWidget(self.overload)
-        self.body.addWidget(self.distribution, 1)
-        self.body.addLayout(head)
-        self.body.addWidget(self.parts)
-        self.body.addLayout(self._controls())
-        self.body.addWidget(self.notes)
+        column = scrolling(self.body)
+        column.addWidget(self.overload)
+        column.addWidget(self.distribution, 1)
+        column.addLayout(head)
+        column.addWidget(self.parts)
+        column.addLayout(self._controls())
+        column.addWidget(self.notes)
         self._settle = QTimer(self)
         self._settle.setSingleShot(True)
         self._settle.setInterval(250)
