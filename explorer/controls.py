@@ -41,7 +41,7 @@ class Combo(QComboBox):
 
 
 class ElidedLabel(QLabel):
-    """A label that takes what room there is and ends in an ellipsis; the whole text is its tip."""
+    """A grey line that takes what room there is and ends in an ellipsis where that is short; `state` colours it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +49,15 @@ class ElidedLabel(QLabel):
         self.setProperty("muted", True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Text in the label's colour, elided."""
+        """As any label, elided where the text is too long; what is selected is shown as far as it goes."""
+        room = self.contentsRect().adjusted(max(self.indent(), 0), 0, 0, 0)
+        if self.hasSelectedText() or self.fontMetrics().horizontalAdvance(self.text()) <= room.width():
+            super().paintEvent(event)
+            return
         painter = QPainter(self)
-        painter.setFont(look.font(look.SMALL))
-        painter.setPen(look.palette().muted)
-        text = painter.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
         painter.end()
 
 

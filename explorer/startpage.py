@@ -26,7 +26,7 @@ from model.packaged import folder, headline
 from . import look
 from .look import GRID
 
-COLUMN = 380
+COLUMN = 440
 
 
 def samples() -> list[tuple[str, str]]:

@@ -61,6 +61,8 @@ class TileMap(QWidget):
 
     picked = Signal(dict)
     """Emitted with {dim: size} when a cell was clicked."""
+    completed = Signal()
+    """Emitted when the last cell is known."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
@@ -173,6 +175,8 @@ class TileMap(QWidget):
             if key == self._key:
                 self._cells.update(zip(cells, found, strict=True))
                 self.update()
+                if not self._missing():
+                    self.completed.emit()
                 if not self.is_waiting:  # an edit came in between: at rest it goes on
                     self._ask()
 
@@ -198,6 +202,14 @@ class TileMap(QWidget):
     def _best(self) -> tuple[int, int] | None:
         fitting = [(latency, cell) for cell, (latency, fits) in self._cells.items() if fits]
         return min(fitting)[1] if fitting else None
+
+    def better(self) -> tuple[dict[str, int], float] | None:
+        """The fastest cell's sizes and latency where the map is complete and where the plan is, is slower."""
+        best = None if self._key is None or self._missing() else self._best()
+        now = self._cells.get(self._now)
+        if best is None or now is None or (now[1] and now[0] <= self._cells[best][0]):
+            return None
+        return dict(zip(self._key.dims, best, strict=True)), self._cells[best][0]  # type: ignore[union-attr]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Caption, cells, marks, legend."""

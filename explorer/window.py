@@ -284,10 +284,10 @@ class Window(QMainWindow):
         count = len(graph.operators)
         words = f"{graph.name}: {count:,} operator{'s' if count != 1 else ''}."
         if graph.warnings:
-            first = graph.warnings[0]
-            more = f" and {len(graph.warnings) - 1:,} more warnings" if len(graph.warnings) > 1 else ""
+            first, others = graph.warnings[0], len(graph.warnings) - 1
             lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever
             said = " ".join(part for part in (f"{first.where}: {first.what}.", lever) if part)
+            more = f" {others:,} more: `tilewright inspect` lists them." if others else ""
             self.document.said.emit(f"{words} {said}{more}", "warning")
         else:
             self.document.said.emit(words, "note")

@@ -19,6 +19,7 @@ from explorer.docks import PLACES, on_screen
 from explorer.document import Document
 from explorer.search import index
 from explorer.startpage import Card
+from explorer.tile_map import thinned
 from explorer.tile_sizes import Fit, ladder, stepped, units
 from explorer.window import Window
 from model.packaged import folder
@@ -315,6 +316,38 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     assert not document.plan.groups[1].has_knobs
     settle(qtbot, document)
     assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
+
+
+def test_the_best_cell_of_the_map_can_be_taken_where_it_is_faster(qtbot, window):
+    fill(qtbot, window)
+    document, tiles = window.document, window.tiles
+    document.select((3,))
+    settle(qtbot, document)
+    qtbot.waitUntil(lambda: bool(tiles.map._cells) and not tiles.map._missing(), timeout=20_000)
+    assert tiles.map._now in tiles.map._cells  # the plan's own sizes have a cell: best and now compare
+    best, slow = tiles.map._best(), dict(tiles.map._cells)
+    slow[tiles.map._now] = (slow[best][0] * 2.0, True)
+    cell = next(each for each in slow if each != tiles.map._now)
+    slow[cell] = (slow[best][0] / 2.0, True)
+    tiles.map._cells = slow
+    tiles.map.completed.emit()
+    assert tiles.best.isEnabled() and tiles.best.text() == "Take best"
+    tiles.best.click()
+    dims = tiles.map._key.dims
+    assert dict(document.plan.groups[1].level("buffer").tile) == dict(zip(dims, cell, strict=True))
+    settle(qtbot, document)
+    tiles.map._now = cell  # results made by hand keep their tiles
+    tiles.map.completed.emit()
+    assert tiles.best.text() == "Let the tool choose" and tiles.best.isEnabled()
+
+
+def test_the_sizes_of_the_map_hold_where_the_plan_is():
+    ladder_of = tuple(2**i for i in range(15))
+    for now in (1, 3, 100, 256, 5000, 16384, 20000):
+        for most in (3, 11, 15, 40):
+            sizes = thinned(ladder_of, now, most)
+            assert now in sizes and list(sizes) == sorted(set(sizes)) and len(sizes) <= max(most, 16)
+            assert sizes[0] == 1 and sizes[-1] >= 16384
 
 
 def test_enter_in_a_size_gives_the_keys_back_and_a_size_too_large_is_the_whole_dim(qtbot, window):

@@ -156,13 +156,14 @@ class Latency(Panel):
             source += " · first estimate"
         if document.serving_is_behind:
             source += " · behind the plan shown"
-        self.set_line(source)
         if result.unstable:
             self.say(unstable_sentence(result), "warning")
+            self.set_line(source)
             return
         if not len(result.requests.arrival_ns):
             self.say("The workload holds no request. Choose a longer window or another trace.", "warning")
             return
+        self.set_line(source)
         baseline = document.baseline
         base = baseline.serving if baseline is not None and baseline.serving is not result else None
         label = baseline.label if baseline is not None else ""

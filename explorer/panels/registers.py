@@ -201,6 +201,8 @@ class RegisterGauges(Panel):
             limit = worst.use.limited_by or "registers"
             words = why.spill(result, worst.index) or f"limited by {limit}. Try: {worst.use.relief}"
             self.advice.setText(f"{'⚠ ' if worst.spills else ''}{group_name(worst.index)} {words}.")
+            self.advice.setProperty("state", "warn" if worst.spills else "")
+            self.advice.style().polish(self.advice)
         self.advice.setVisible(worst is not None and (worst.spills or bool(worst.use.relief)))
 
     def _share_width(self) -> None:
