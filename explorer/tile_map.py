@@ -28,6 +28,7 @@ SLICE = 3  # cells a job: an edit waits for at most that many evaluations
 CAPTION, LEGEND = 20, 48
 TICKS = 14  # of the legend: the sizes of the columns, right below them
 CELL_HEIGHT = 14
+WORTH = 1.005  # a cell that gains less is no better
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,7 @@ class TileMap(QWidget):
         """The fastest cell's sizes and latency where the map is complete and where the plan is, is slower."""
         best = None if self._key is None or self._missing() else self._best()
         now = self._cells.get(self._now)
-        if best is None or now is None or (now[1] and now[0] <= self._cells[best][0]):
+        if best is None or now is None or (now[1] and now[0] <= self._cells[best][0] * WORTH):
             return None
         return dict(zip(self._key.dims, best, strict=True)), self._cells[best][0]  # type: ignore[union-attr]
 

@@ -178,9 +178,12 @@ _WORDS = (
         r"should have \2, not \4",
     ),
     (re.compile(r"Input should be"), "should be"),
+    (re.compile(r"greater than or equal to"), "at least"),
+    (re.compile(r"less than or equal to"), "at most"),
     (re.compile(r"String should"), "should"),
 )
 _LONGEST_VALUE = 40
+_LONG_NUMBER = re.compile(r"\d{17,}")
 _PLAIN_KEY = re.compile(r"[\w/:+-]+")
 
 
@@ -206,6 +209,7 @@ def _fault(fault: Any, table: Mapping[str, Any]) -> str:
         text = message
         for pattern, words in _WORDS:
             text = pattern.sub(words, text)
+        text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.16g}".replace("e+", "e"), text)
         if ", not " not in text:  # a count of items is given with its message
             text += f", not {_value(fault['input'])}"
     return f"{path}: {text}" if path else text

@@ -17,9 +17,14 @@ from typing import Any
 
 import pytest
 
+from model.cost.document import simulate_document
+from model.cost.result import CostRequest
+from model.cost.simulate import simulate
 from model.errors import TilewrightError
+from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
 from model.packaged import folder
+from model.plan.edits import contraction_tails
 from model.plan.file import load_plan
 from model.serving.workload import load_workload
 from tests.drawn import drawn
@@ -174,3 +179,42 @@ def test_values_are_named_in_the_words_of_the_file(tmp_path: Path) -> None:
         "scope belongs to another table of the file",
     ):
         assert part in caught.value.sentence()
+
+
+def _numbers(tree: Any) -> list[tuple[Any, Any]]:
+    """Every place of a number in a document: its table or list, and the key."""
+    found: list[tuple[Any, Any]] = []
+    rest = [tree]
+    while rest:
+        here = rest.pop()
+        for key in list(here) if isinstance(here, dict) else range(len(here)):
+            if isinstance(here[key], dict | list):
+                rest.append(here[key])
+            elif isinstance(here[key], int | float) and not isinstance(here[key], bool):
+                found.append((here, key))
+    return found
+
+
+def test_whatever_a_machine_file_may_say_gives_finite_numbers(tmp_path: Path) -> None:
+    """Figures of any size: a file is refused, or what is computed with it can be written as JSON."""
+    graph = load_graph("swiglu_mlp")
+    plan = contraction_tails(graph)
+    dice = random.Random(3)
+    path = tmp_path / "machine.toml"
+    simulated = 0
+    for _ in range(120):
+        tree = tomllib.loads(dice.choice(MACHINES).decode())
+        for _ in range(dice.choice((1, 1, 2, 3))):
+            place, key = dice.choice(_numbers(tree))
+            value = place[key] * 10.0 ** dice.randint(-9, 9) + dice.choice((0, 0, 1))
+            place[key] = int(value) if isinstance(place[key], int) else value
+        path.write_text(_toml_document(tree))
+        try:
+            machine = load_hardware(path)
+        except TilewrightError:
+            continue
+        result = simulate(CostRequest(graph, machine, plan))
+        json.dumps(simulate_document(result, None), allow_nan=False)
+        assert result.totals.latency_s > 0 and result.totals.energy_j >= 0
+        simulated += 1
+    assert simulated > 25

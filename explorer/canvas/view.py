@@ -455,7 +455,7 @@ class GraphCanvas(QAbstractScrollArea):
         whole = (
             seen[0] <= bounds[0] and seen[1] <= bounds[1] and seen[2] >= bounds[2] and seen[3] >= bounds[3]
         )
-        return not whole and size.width() > 420 and size.height() > 260
+        return not whole and size.width() > 600 and size.height() > 300
 
     # -- keys ----------------------------------------------------------------------------------------
     def keyPressEvent(self, event: QKeyEvent) -> None:
