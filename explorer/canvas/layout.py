@@ -165,12 +165,11 @@ def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
 def _ranks(source: NDArray[np.int64], target: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     """Longest-path ranks of `count` groups over the links between them; Kahn's algorithm, without kernels."""
     readers: list[list[int]] = [[] for _ in range(count)]
-    for one, other in np.unique(np.stack([source, target], axis=1)[source != target], axis=0).tolist():
+    across = source != target
+    pairs = np.unique(source[across] * count + target[across])
+    for one, other in zip((pairs // count).tolist(), (pairs % count).tolist(), strict=True):
         readers[one].append(other)
-    waiting = [0] * count
-    for found in readers:
-        for reader in found:
-            waiting[reader] += 1
+    waiting = np.bincount(pairs % count, minlength=count).tolist()
     ranks = [0] * count
     ready = [group for group in range(count) if not waiting[group]]
     while ready:
