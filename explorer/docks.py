@@ -171,10 +171,11 @@ class Docks(QMainWindow):
 
     def _share(self) -> None:
         """Default widths and heights."""
-        stacked = (self.docks.get("traffic"), self.docks.get("registers"))
-        if stacked[0] is not None and stacked[1] is not None and self.height() < SHORT:
-            self.tabifyDockWidget(stacked[0], stacked[1])
-            stacked[0].raise_()
+        traffic, registers = self.docks.get("traffic"), self.docks.get("registers")
+        # Before it is shown it has no height of its own.
+        if traffic is not None and registers is not None and self._shared and self.height() < SHORT:
+            self.tabifyDockWidget(traffic, registers)
+            traffic.raise_()
         for area in (LEFT, RIGHT, BOTTOM):
             there = [(self.docks[n], h) for n, (a, h) in PLACES.items() if a == area and n in self.docks]
             if not there:

@@ -441,6 +441,25 @@ def test_a_geometry_beyond_the_screen_is_brought_back():
     assert on_screen(QRect(1, 2, 3, 4), []) == QRect(1, 2, 3, 4)
 
 
+@pytest.mark.parametrize(("height", "tabbed"), [(880, False), (680, True)])
+def test_registers_are_a_tab_beside_the_traffic_only_in_a_short_window(qtbot, settings, height, tabbed):
+    document = Document(engine=HandEngine())
+    window = Window(document, settings)
+    qtbot.addWidget(window)
+    window.resize(1400, height)
+    window.show()
+    fill(qtbot, window)
+    qtbot.wait(20)
+    docks = window.docks
+    beside = docks.docks["registers"] in docks.tabifiedDockWidgets(docks.docks["traffic"])
+    assert beside is tabbed and window.height() == height
+    window.resize(1400, 880)
+    qtbot.wait(20)
+    window.reset_layout()
+    assert not docks.tabifiedDockWidgets(docks.docks["traffic"])
+    assert document.close()
+
+
 def test_the_layout_is_kept_and_reset(qtbot, settings):
     first = Window(Document(engine=HandEngine()), settings)
     qtbot.addWidget(first)
