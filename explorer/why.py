@@ -122,7 +122,7 @@ def spill(result: CostResult, index: int) -> str:
         return ""
     words = f"spills {look.fmt_bytes(use.spilled_bytes)} to {use.spill_to}"
     chosen = not result.request.plan.groups[index].levels
-    words += "; still the fastest tile found" if chosen else ""
+    words += ", a time that the choice counts in" if chosen else ""
     return f"{words}. {'To avoid it' if chosen else 'Try'}: {use.relief}" if use.relief else words
 
 

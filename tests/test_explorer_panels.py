@@ -249,7 +249,7 @@ def test_register_advice_is_of_the_selected_group(qtbot, document):
     assert panel.advice.isVisible() and panel.advice.text().startswith(
         f"⚠ {group_name(spilling.index)} spills"
     )
-    assert "still the fastest tile found. To avoid it: split before Mul_8" in panel.advice.text()
+    assert "a time that the choice counts in. To avoid it: split before Mul_8" in panel.advice.text()
     document.select(calm.operators)
     panel.catch_up()
     assert not panel.advice.isVisible()
