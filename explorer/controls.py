@@ -1,4 +1,4 @@
-"""Small controls that the style sheet cannot draw: a combo box with a plain arrow, a label that elides.
+"""Small controls that style sheets cannot draw: a combo box with an arrow, a label that elides, a body that scrolls.
 
 Knows Qt and the look, nothing else.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QLabel, QSizePolicy
+from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from . import look
 
@@ -41,7 +41,7 @@ class Combo(QComboBox):
 
 
 class ElidedLabel(QLabel):
-    """A label that takes what room there is and ends in an ellipsis; the whole text is its tip."""
+    """A grey line that takes what room there is and ends in an ellipsis where that is short; `state` colours it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,12 +49,15 @@ class ElidedLabel(QLabel):
         self.setProperty("muted", True)
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        """Text in the label's colour, elided."""
+        """As any label, elided where the text is too long; what is selected is shown as far as it goes."""
+        room = self.contentsRect().adjusted(max(self.indent(), 0), 0, 0, 0)
+        if self.hasSelectedText() or self.fontMetrics().horizontalAdvance(self.text()) <= room.width():
+            super().paintEvent(event)
+            return
         painter = QPainter(self)
-        painter.setFont(look.font(look.SMALL))
-        painter.setPen(look.palette().muted)
-        text = painter.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
-        painter.drawText(self.rect(), Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
+        painter.setPen(self.palette().color(self.foregroundRole()))
+        text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
+        painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
         painter.end()
 
 
@@ -63,3 +66,21 @@ def muted(text: str) -> QLabel:
     label = QLabel(text)
     label.setProperty("muted", True)
     return label
+
+
+def scrolling(body: QVBoxLayout) -> QVBoxLayout:
+    """The column of a body that scrolls downwards where it is too short for what stands in it."""
+    inner = QWidget()
+    column = QVBoxLayout(inner)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.setSpacing(body.spacing())
+    scroll = QScrollArea()
+    scroll.setWidgetResizable(True)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    scroll.setFrameShape(QFrame.Shape.NoFrame)
+    scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    scroll.setWidget(inner)
+    inner.setAutoFillBackground(False)
+    scroll.viewport().setAutoFillBackground(False)
+    body.addWidget(scroll, 1)
+    return column

@@ -49,13 +49,18 @@ class BindDialog(QDialog):
         self.fields: dict[str, QSpinBox] = {}
         bound = dict(graph.bindings)
         form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignVCenter)
+        form.setHorizontalSpacing(4 * GRID)
         for symbol in graph.symbols:
             field = QSpinBox()
             field.setRange(1, 2**31 - 1)
             field.setValue(bound.get(symbol, 1))
             field.setAccessibleName(symbol)
             self.fields[symbol] = field
-            form.addRow(symbol, field)
+            label = QLabel(symbol)
+            label.setFixedHeight(field.sizeHint().height())
+            label.setBuddy(field)
+            form.addRow(label, field)
         words = QLabel("The model is read again with these numbers; the plan starts anew.")
         words.setProperty("muted", True)
         words.setWordWrap(True)

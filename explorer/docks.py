@@ -32,6 +32,10 @@ PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
 }
 """Where each panel stands by default, and its share of the height there. The bottom panels are tabs."""
 WIDTHS = {LEFT: 288, RIGHT: 440}
+MOST_SHARES = {LEFT: 0.24, RIGHT: 0.33}
+"""Of a narrow window's width: the canvas keeps the rest."""
+SHORT = 640
+"""Below this height three panels above each other show nothing: the registers become a tab beside the traffic."""
 
 
 class DockTitle(QWidget):
@@ -76,7 +80,9 @@ class DockTitle(QWidget):
         if self._tabbed():  # the tab says the title already
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)
-            painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter, self.panel.line)
+            painter.drawText(
+                inner, Qt.AlignmentFlag.AlignVCenter, _shortened(painter, self.panel.line, inner.width())
+            )
             painter.end()
             return
         painter.setFont(look.font(look.TITLE, strong=True))
@@ -85,11 +91,13 @@ class DockTitle(QWidget):
         used = QFontMetrics(painter.font()).horizontalAdvance(self.panel.title) + 4 * GRID
         painter.setFont(look.font(look.SMALL))
         painter.setPen(colours.muted)
-        line = QFontMetrics(painter.font()).elidedText(
-            self.panel.line, Qt.TextElideMode.ElideRight, max(0, inner.width() - used)
-        )
+        line = _shortened(painter, self.panel.line, inner.width() - used)
         painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, line)
         painter.end()
+
+
+def _shortened(painter: QPainter, text: str, width: int) -> str:
+    return QFontMetrics(painter.font()).elidedText(text, Qt.TextElideMode.ElideRight, max(0, width))
 
 
 class Docks(QMainWindow):
@@ -163,6 +171,11 @@ class Docks(QMainWindow):
 
     def _share(self) -> None:
         """Default widths and heights."""
+        traffic, registers = self.docks.get("traffic"), self.docks.get("registers")
+        # Before it is shown it has no height of its own.
+        if traffic is not None and registers is not None and self._shared and self.height() < SHORT:
+            self.tabifyDockWidget(traffic, registers)
+            traffic.raise_()
         for area in (LEFT, RIGHT, BOTTOM):
             there = [(self.docks[n], h) for n, (a, h) in PLACES.items() if a == area and n in self.docks]
             if not there:
@@ -172,7 +185,8 @@ class Docks(QMainWindow):
                 self.resizeDocks(docks[:1], heights[:1], Qt.Orientation.Vertical)
             else:
                 self.resizeDocks(docks, heights, Qt.Orientation.Vertical)
-                self.resizeDocks(docks[:1], [WIDTHS[area]], Qt.Orientation.Horizontal)
+                width = min(WIDTHS[area], int(self.width() * MOST_SHARES[area]))
+                self.resizeDocks(docks[:1], [width], Qt.Orientation.Horizontal)
 
     # -- keeping -----------------------------------------------------------------------------------
     def layout_state(self) -> QByteArray:

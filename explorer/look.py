@@ -60,6 +60,15 @@ class Palette:
         """Fill colour of fusion group `index`."""
         return self.groups[index % len(self.groups)]
 
+    @property
+    def hull_share(self) -> float:
+        """Opacity of a group's colour inside its hull."""
+        return 0.15 if self.dark else 0.09
+
+    def hull(self, index: int) -> QColor:
+        """The inside of the hull of fusion group `index`, opaque."""
+        return mix(self.canvas, self.group(index), self.hull_share)
+
     def group_label(self, index: int) -> QColor:
         """The same hue, readable as text on panel and canvas."""
         return self.group_text[index % len(self.group_text)]
@@ -248,7 +257,7 @@ def _qt_palette(look: Palette) -> QPalette:
     ):
         out.setColor(target, color)
     for target in (role.Text, role.WindowText, role.ButtonText):
-        out.setColor(QPalette.ColorGroup.Disabled, target, mix(look.panel, look.muted, 0.75))
+        out.setColor(QPalette.ColorGroup.Disabled, target, look.muted)
     return out
 
 

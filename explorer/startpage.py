@@ -26,7 +26,7 @@ from model.packaged import folder, headline
 from . import look
 from .look import GRID
 
-COLUMN = 380
+COLUMN = 440
 
 
 def samples() -> list[tuple[str, str]]:
@@ -36,6 +36,13 @@ def samples() -> list[tuple[str, str]]:
         summary = path.with_suffix(".txt")
         found.append((path.stem, headline(summary) if summary.is_file() else ""))
     return found
+
+
+def file_words(path: Path) -> tuple[str, str]:
+    """(name, line about it) of a file that was opened: a packaged sample by its name, others by their path."""
+    if path.resolve().parent == folder("sample_graphs").resolve():
+        return path.stem, "sample"
+    return path.name, str(path)
 
 
 class Card(QAbstractButton):
@@ -179,12 +186,7 @@ class StartPage(QWidget):
 
     def show_recent(self, paths: Sequence[str]) -> None:
         """List recent files, the newest first; those that are gone are left out."""
-        packed = folder("sample_graphs").resolve()
-        there: list[tuple[str, str, str]] = []
-        for path in map(Path, paths):
-            if path.is_file():
-                ours = path.resolve().parent == packed
-                there.append((path.stem if ours else path.name, "sample" if ours else str(path), str(path)))
+        there = [(*file_words(path), str(path)) for path in map(Path, paths) if path.is_file()]
         self._fill(self._recent, there, "Nothing yet. Files that you open appear here.")
 
     def show_open(self, name: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
-from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QSizePolicy, QStatusBar
+from PySide6.QtWidgets import QLabel, QProgressBar, QPushButton, QStatusBar
 
+from .controls import ElidedLabel
 from .document import Document
 from .look import GRID
 from .names import group_name
@@ -26,12 +27,12 @@ class StatusLine(QStatusBar):
         super().__init__()
         self.document = document
         self.setSizeGripEnabled(False)
-        self.sentence = QLabel()
+        self.sentence = ElidedLabel()
+        self.sentence.setProperty("muted", False)
         self.sentence.setAccessibleName("Message")
         self.sentence.setIndent(2 * GRID)
         self.setContentsMargins(0, 0, 2 * GRID, 0)
         self.sentence.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.sentence.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.selected = QLabel()
         self.selected.setProperty("muted", True)
         self.work = QLabel()

@@ -28,6 +28,7 @@ SLICE = 3  # cells a job: an edit waits for at most that many evaluations
 CAPTION, LEGEND = 20, 48
 TICKS = 14  # of the legend: the sizes of the columns, right below them
 CELL_HEIGHT = 14
+WORTH = 1.005  # a cell that gains less is no better
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,18 @@ class MapKey:
     group: Any  # the group's knobs without the sizes of the two dims
 
 
-def thinned(sizes: tuple[int, ...], most: int = MOST_SIZES) -> tuple[int, ...]:
-    """At most `most` of them, evenly spread over the ladder, both ends kept."""
-    if len(sizes) <= most:
+def thinned(sizes: tuple[int, ...], now: int, most: int = MOST_SIZES) -> tuple[int, ...]:
+    """At most `most` of them, evenly spread over the ladder, both ends kept, and `now` in place of its neighbour."""
+    if len(sizes) > most:
+        places = {round(i * (len(sizes) - 1) / (most - 1)) for i in range(most)}
+        sizes = tuple(sizes[place] for place in sorted(places))
+    if now in sizes or now < 1:
         return sizes
-    places = {round(i * (len(sizes) - 1) / (most - 1)) for i in range(most)}
-    return tuple(sizes[place] for place in sorted(places))
+    inner = range(1, len(sizes) - 1)
+    if len(sizes) < most or not inner:
+        return tuple(sorted((*sizes, now)))
+    near = min(inner, key=lambda i: abs(math.log(sizes[i] / now)))
+    return tuple(sorted((*sizes[:near], now, *sizes[near + 1 :])))
 
 
 class TileMap(QWidget):
@@ -55,6 +62,8 @@ class TileMap(QWidget):
 
     picked = Signal(dict)
     """Emitted with {dim: size} when a cell was clicked."""
+    completed = Signal()
+    """Emitted when the last cell is known."""
 
     def __init__(self, document: Document) -> None:
         super().__init__()
@@ -104,8 +113,10 @@ class TileMap(QWidget):
         if key != self._key:
             wide = units(request.graph, request.accelerator, group)
             self._key = key
-            self._columns = thinned(ladder(extents[dims[0]], wide.get(dims[0], 1)))
-            self._rows = thinned(ladder(extents[dims[1]], wide.get(dims[1], 1)))
+            now = dict(mapping.tile)  # where the plan is has a cell of its own, so that best and now compare
+            self._columns, self._rows = (
+                thinned(ladder(extents[dim], wide.get(dim, 1)), now[dim]) for dim in dims
+            )
             self._cells = {}
             self._caption()
             self.setFixedHeight(CAPTION + CELL_HEIGHT * len(self._rows) + LEGEND)
@@ -165,6 +176,8 @@ class TileMap(QWidget):
             if key == self._key:
                 self._cells.update(zip(cells, found, strict=True))
                 self.update()
+                if not self._missing():
+                    self.completed.emit()
                 if not self.is_waiting:  # an edit came in between: at rest it goes on
                     self._ask()
 
@@ -190,6 +203,14 @@ class TileMap(QWidget):
     def _best(self) -> tuple[int, int] | None:
         fitting = [(latency, cell) for cell, (latency, fits) in self._cells.items() if fits]
         return min(fitting)[1] if fitting else None
+
+    def better(self) -> tuple[dict[str, int], float] | None:
+        """The fastest cell's sizes and latency where the map is complete and where the plan is, is slower."""
+        best = None if self._key is None or self._missing() else self._best()
+        now = self._cells.get(self._now)
+        if best is None or now is None or (now[1] and now[0] <= self._cells[best][0] * WORTH):
+            return None
+        return dict(zip(self._key.dims, best, strict=True)), self._cells[best][0]  # type: ignore[union-attr]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Caption, cells, marks, legend."""

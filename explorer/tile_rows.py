@@ -290,12 +290,14 @@ class Footprint(QWidget):
         for line, (name, live, room) in enumerate(self.rows):
             top = line * 26
             over = live > room
+            spills = over and name == "registers"
+            state = colours.warn if spills else colours.bad if over else colours.good
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)
             row = QRectF(0, top, self.width(), 15)
             painter.drawText(row, Qt.AlignmentFlag.AlignLeft, name)
-            painter.setPen(colours.bad if over else colours.muted)
-            lack = "" if not over else " · spills" if name == "registers" else " · does not fit"
+            painter.setPen(state if over else colours.muted)
+            lack = " · ⚠ spills" if spills else " · ✕ does not fit" if over else ""
             reading = f"{look.fmt_bytes(live)} of {look.fmt_bytes(room)}{lack}"
             painter.drawText(row, Qt.AlignmentFlag.AlignRight, reading)
             bar = QRectF(0, top + 17, self.width(), 5)
@@ -303,6 +305,6 @@ class Footprint(QWidget):
             painter.setBrush(colours.sunken)
             painter.drawRoundedRect(bar, 2, 2)
             bar.setWidth(max(2.0, bar.width() * min(1.0, live / room if room else 0.0)))
-            painter.setBrush(colours.bad if over else colours.good)
+            painter.setBrush(state)
             painter.drawRoundedRect(bar, 2, 2)
         painter.end()

@@ -12,22 +12,18 @@ from itertools import islice, permutations
 
 from PySide6.QtCore import QEvent, Qt, Signal
 from PySide6.QtWidgets import (
-    QFrame,
     QGridLayout,
     QHBoxLayout,
     QLabel,
     QPushButton,
-    QScrollArea,
-    QVBoxLayout,
-    QWidget,
 )
 
 from model.cost.result import CostResult, GroupResult, LevelMapping
 from model.errors import PlanError
 from model.plan.plan import LevelTile, Plan
 
-from . import look
-from .controls import Combo, muted
+from . import look, why
+from .controls import Combo, muted, scrolling
 from .document import Document
 from .look import GRID
 from .names import group_name, operator_types
@@ -66,6 +62,7 @@ class TileEditor(Panel):
         self.footprint.setAccessibleName("Footprint")
         self.map = TileMap(document)
         self.map.picked.connect(self.set_pair)
+        self.map.completed.connect(self._show_best)
         self.words = QLabel()
         self.words.setWordWrap(True)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -76,10 +73,7 @@ class TileEditor(Panel):
         self.follow("cost", document.cost_changed, document.selection_changed, document.plan_changed)
 
     def _lay_out(self) -> None:
-        inner = QWidget()
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(2 * GRID)
+        column = scrolling(self.body)
         level = QHBoxLayout()
         level.addWidget(muted("Level"))
         level.addWidget(self.level, 1)
@@ -98,14 +92,6 @@ class TileEditor(Panel):
         column.addWidget(self.words)
         column.addWidget(self.map)
         column.addStretch(1)
-        scroll = QScrollArea()
-        scroll.setWidgetResizable(True)
-        scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        scroll.setFrameShape(QFrame.Shape.NoFrame)
-        scroll.setWidget(inner)
-        inner.setAutoFillBackground(False)
-        scroll.viewport().setAutoFillBackground(False)
-        self.body.addWidget(scroll, 1)
         self.body.addWidget(self.best)
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -114,12 +100,14 @@ class TileEditor(Panel):
         result = self.document.cost
         if self.explain_absence("tiles") or result is None:
             return
-        if not result.groups:
-            self.say("The graph has no operator.")
-            return
         self._result = result
         self._index = self._wanted(result)
         group = self._group = result.groups[self._index]
+        if not group.levels:
+            why_not = " ".join(f"{what}. {lever}".strip() for _, what, lever in group.warnings[:2])
+            words = f"{group_name(self._index)} has no loops to tile"
+            self.say(f"{words}: {why_not}" if why_not else f"{words}.", "warning" if why_not else "note")
+            return
         self._show_levels(group)
         mapping = self._mapping(group)
         types = operator_types(result.request.graph, group.operators)
@@ -129,18 +117,33 @@ class TileEditor(Panel):
         self._show_order(group, mapping)
         self._show_stages(group)
         self._show_footprint(result, group)
-        knobs = result.request.plan.groups[self._index]
-        self.best.setEnabled(knobs.has_knobs)
-        self.best.setToolTip(
-            "Forget what was set: the tool chooses the best it finds"
-            if knobs.has_knobs
-            else "Nothing is set in this group: the tool's own choice is in use"
-        )
         if not self.document.previewing:
             self.map.show_group(result, self._index, self._memory)
         else:
             self.map.mark(mapping)
+        self._show_best()
         self.show_body()
+
+    def _show_best(self) -> None:
+        """What the button does: the map's best cell where it is faster, else the tool's own choice."""
+        if self._result is None or self._index >= len(self._result.groups):
+            return
+        better = self.map.better() if self.map.isVisibleTo(self) else None
+        was_set = self._result.request.plan.groups[self._index].has_knobs
+        self.best.setText("Take best" if better is not None else "Let the tool choose")
+        self.best.setEnabled(better is not None or was_set)
+        if better is not None:
+            sizes = ", ".join(f"{dim} {size:,}" for dim, size in better[0].items())
+            self.best.setToolTip(f"The fastest cell of the map: {sizes}, {look.fmt_seconds(better[1])}")
+        elif was_set:
+            self.best.setToolTip("Forget what was set: the tool chooses the best it finds")
+        else:
+            self.best.setToolTip("Nothing is set in this group: the tool's own choice is in use")
+
+    def say(self, sentence: str, level: str = "note") -> None:
+        """No group is shown: none in the title."""
+        self.set_title("Tile")
+        super().say(sentence, level)
 
     def set_title(self, title: str) -> None:
         """Change the title; the dock's bar follows with the line."""
@@ -234,10 +237,8 @@ class TileEditor(Panel):
                 f"✕ Needs {look.fmt_bytes(lack.demand_bytes)} in {lack.memory}, "
                 f"{look.fmt_bytes(lack.capacity_bytes)} available. Try: {levers}."
             )
-        if group.registers.spilled_bytes:
-            relief = f" Try: {group.registers.relief}." if group.registers.relief else ""
-            spilled = look.fmt_bytes(group.registers.spilled_bytes)
-            sentences.append(f"⚠ Spills {spilled} to {group.registers.spill_to}.{relief}")
+        if words := why.spill(result, self._index):
+            sentences.append(f"⚠ {words[0].upper()}{words[1:]}.")
         sentences += [f"⚠ {what}. {lever}".strip() for _, what, lever in group.warnings[:2]]
         state = "bad" if group.infeasible is not None else "warn"
         self._words(" ".join(sentences), state)
@@ -352,7 +353,15 @@ class TileEditor(Panel):
         )
 
     def take_best(self) -> None:
-        """Forget every knob of the group."""
+        """The map's best cell where it is faster; else forget every knob of the group."""
+        better = self.map.better() if self.map.isVisibleTo(self) else None
+        if better is not None:
+            self.set_pair(better[0])
+            return
+        self.choose_all()
+
+    def choose_all(self) -> None:
+        """Forget every knob of the group: the tool chooses."""
         from model.plan.plan import FusionGroup
 
         plan = self.document.plan

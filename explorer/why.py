@@ -115,27 +115,41 @@ def bottleneck(result: CostResult) -> str:
     )
 
 
+def spill(result: CostResult, index: int) -> str:
+    """``spills 448 MiB to buffer``, whether the tool chose that, and what would relieve it; "" where none is."""
+    use = result.groups[index].registers
+    if not use.spilled_bytes:
+        return ""
+    words = f"spills {look.fmt_bytes(use.spilled_bytes)} to {use.spill_to}"
+    chosen = not result.request.plan.groups[index].levels
+    words += ", a time that the choice counts in" if chosen else ""
+    return f"{words}. {'To avoid it' if chosen else 'Try'}: {use.relief}" if use.relief else words
+
+
 def feasibility(result: CostResult) -> str:
     """What does not fit, what spills, and the levers."""
     rows: list[tuple[str, str]] = []
+    levers: list[str] = []
     for index, group in enumerate(result.groups):
         label = group_label(result.request.graph, index, group.operators)
+        use = group.registers
         if group.infeasible is not None:
             lack = group.infeasible
-            rows.append(
-                (
-                    label,
-                    f"needs {look.fmt_bytes(lack.demand_bytes)} of {look.fmt_bytes(lack.capacity_bytes)} "
-                    f"{lack.memory}: {', '.join(lack.levers) or 'split it'}",
-                )
+            needs = (
+                f"{look.fmt_bytes(lack.demand_bytes)} of {look.fmt_bytes(lack.capacity_bytes)} {lack.memory}"
             )
-        elif group.registers.spilled_bytes:
-            relief = f": {group.registers.relief}" if group.registers.relief else ""
-            rows.append((label, f"spills {look.fmt_bytes(group.registers.spilled_bytes)}{relief}"))
+            rows.append((label, f"needs {needs}"))
+            levers += lack.levers or ("split the group",)
+        elif use.spilled_bytes:
+            rows.append((label, f"spills {look.fmt_bytes(use.spilled_bytes)} to {use.spill_to}"))
+            levers += (use.relief,) if use.relief else ()
     more = len(rows) - MOST_GROUPS
+    notes = [f"and {more:,} more; sort the groups table by Fit."] if more > 0 else []
+    if levers:
+        notes.append(f"Try: {'; or '.join(list(dict.fromkeys(levers))[:3])}.")
     return card(
         "Feasible groups",
         "tiles at their peak within each level's capacity",
         rows[:MOST_GROUPS] or [("all groups", "fit, nothing spills")],
-        f"and {more:,} more; sort the groups table by Fit" if more > 0 else "",
+        " ".join(notes),
     )

@@ -44,7 +44,7 @@ from .panels.latency import Latency
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
-from .startpage import StartPage
+from .startpage import StartPage, file_words
 from .statusline import StatusLine
 from .tiles import TileEditor
 
@@ -284,10 +284,10 @@ class Window(QMainWindow):
         count = len(graph.operators)
         words = f"{graph.name}: {count:,} operator{'s' if count != 1 else ''}."
         if graph.warnings:
-            first = graph.warnings[0]
-            more = f" and {len(graph.warnings) - 1:,} more warnings" if len(graph.warnings) > 1 else ""
+            first, others = graph.warnings[0], len(graph.warnings) - 1
             lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever
             said = " ".join(part for part in (f"{first.where}: {first.what}.", lever) if part)
+            more = f" {others:,} more: `tilewright inspect` lists them." if others else ""
             self.document.said.emit(f"{words} {said}{more}", "warning")
         else:
             self.document.said.emit(words, "note")
@@ -317,7 +317,8 @@ class Window(QMainWindow):
         self.recent_menu.clear()
         paths = [path for path in self.recent_files() if Path(path).is_file()]
         for path in paths:
-            entry = self.recent_menu.addAction(Path(path).name)
+            name, line = file_words(Path(path))
+            entry = self.recent_menu.addAction(f"{name} (sample)" if line == "sample" else name)
             entry.setToolTip(path)
             entry.triggered.connect(lambda _=False, chosen=path: self.open(chosen))
         if not paths:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_LONGEST_PLACE = 400
+
 
 class TilewrightError(Exception):
     """An error with a readable message; commands print it on one line and exit 2.
@@ -21,10 +23,15 @@ class TilewrightError(Exception):
 
     def sentence(self) -> str:
         """The whole message on one line: ``where: what. lever.``"""
-        head = f"{self.where}: {self.what}" if self.where else self.what
+        where = self.where
+        if len(where) > _LONGEST_PLACE:
+            where = f"{where[: _LONGEST_PLACE // 2]}…{where[-_LONGEST_PLACE // 2 :]}"
+        head = f"{where}: {self.what}" if where else self.what
         text = " ".join(head.split())
         if self.lever:
             text = f"{text.rstrip('.')}. {self.lever}"
+        if not text.isprintable():  # names come from files and from the command line
+            text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
         return text if text.endswith((".", "!", "?")) else text + "."
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import secrets
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from .errors import FileError
 
 _LARGEST_FILE_BYTES = 1 << 20
-_MOST_FAULTS = 20
+MOST_FAULTS = 10
 
 
 class Strict(BaseModel):
@@ -64,9 +65,10 @@ def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
     try:
         with path.open("rb") as stream:
             content = stream.read(limit + 1)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise FileError(f"cannot be read: {reason}", where=str(path)) from error
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        lever = "Check the path." if isinstance(error, FileNotFoundError | NotADirectoryError) else ""
+        raise FileError(f"cannot be read: {reason}", where=str(path), lever=lever) from error
     if len(content) > limit:
         raise FileError(
             f"is larger than {limit:,} bytes, the most that such a file may have", where=str(path)
@@ -155,11 +157,34 @@ def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schem
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=True)
         raise FileError(
-            "; ".join(_fault(fault, table) for fault in faults[:_MOST_FAULTS])
-            + (f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""),
+            "; ".join(_fault(fault, table) for fault in faults[:MOST_FAULTS])
+            + (f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""),
             where=where,
             lever=_lever(faults, schema),
         ) from None
+
+
+# What pydantic calls a kind of value, in the words of the file's author.
+_WORDS = (
+    (re.compile(r"a valid dictionary or (instance of \w+|object to extract fields from)"), "a table of keys"),
+    (re.compile(r"a valid dictionary"), "a table of keys"),
+    (re.compile(r"a valid integer.*"), "a whole number"),
+    (re.compile(r"a valid (number|list|boolean)"), r"a \1"),
+    (re.compile(r"a boolean"), "true or false"),
+    (re.compile(r"a valid string"), "text"),
+    (re.compile(r"^Unable to parse input string as an integer.*"), "should be a smaller number"),
+    (
+        re.compile(r"^(List|String) should have (.*?)( after validation)?, not (\d+)"),
+        r"should have \2, not \4",
+    ),
+    (re.compile(r"Input should be"), "should be"),
+    (re.compile(r"greater than or equal to"), "at least"),
+    (re.compile(r"less than or equal to"), "at most"),
+    (re.compile(r"String should"), "should"),
+)
+_LONGEST_VALUE = 40
+_LONG_NUMBER = re.compile(r"\d{17,}")
+_PLAIN_KEY = re.compile(r"[\w/:+-]+")
 
 
 def _fault(fault: Any, table: Mapping[str, Any]) -> str:
@@ -174,16 +199,31 @@ def _fault(fault: Any, table: Mapping[str, Any]) -> str:
         text = "is empty"
     elif kind.startswith("union_tag"):
         path += "." + str(fault["ctx"]["discriminator"]).strip("'")
-        missing = kind == "union_tag_not_found"
-        text = "is missing" if missing else f"should be {fault['ctx']['expected_tags'].replace(', ', ' or ')}"
+        text = "is missing"
+        if kind == "union_tag_invalid":
+            wanted = fault["ctx"]["expected_tags"].replace(", ", " or ")
+            text = f"should be {wanted}, not {_value(fault['ctx']['tag'])}"
     elif kind == "value_error":
         text = message.removeprefix("Value error, ")
     else:
-        text = message.replace("Input should be", "should be")
-        text = text[:1].lower() + text[1:]
-        if not isinstance(fault["input"], dict | list):
-            text += f", not {fault['input']!r}"[:80]
+        text = message
+        for pattern, words in _WORDS:
+            text = pattern.sub(words, text)
+        text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.16g}".replace("e+", "e"), text)
+        if ", not " not in text:  # a count of items is given with its message
+            text += f", not {_value(fault['input'])}"
     return f"{path}: {text}" if path else text
+
+
+def _value(given: Any) -> str:
+    """A value of the file in a few letters."""
+    if isinstance(given, dict | list):
+        return "a table" if isinstance(given, dict) else "a list"
+    if isinstance(given, bool):
+        return str(given).lower()
+    huge = isinstance(given, int) and abs(given) >= 10**30
+    text = f"a number of {len(str(abs(given) // 10**9)) + 9} digits" if huge else repr(given)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def _path(location: tuple[int | str, ...], table: Any) -> str:
@@ -197,7 +237,8 @@ def _path(location: tuple[int | str, ...], table: Any) -> str:
             text += f"[{part}]"
             here = here[part] if isinstance(here, list) and part < len(here) else None
         elif last or (isinstance(here, dict) and part in here):
-            text += f".{part}" if text else part
+            key = part if _PLAIN_KEY.fullmatch(part) else _value(part)
+            text += f".{key}" if text else key
             here = here.get(part) if isinstance(here, dict) else None
     return text
 
@@ -225,5 +266,8 @@ def _lever(faults: Any, schema: type[BaseModel]) -> str:
     if not unknown:
         return ""
     known = _keys(schema)
+    misplaced = next((key for key in unknown if key in known), None)
+    if misplaced is not None:
+        return f"{misplaced} belongs to another table of the file."
     meant = [close[0] for key in unknown if (close := difflib.get_close_matches(key, known, 1, 0.7))]
-    return f"Did you mean {', '.join(meant)}?" if meant else "Remove unknown keys."
+    return f"Did you mean {', '.join(dict.fromkeys(meant))}?" if meant else "Remove unknown keys."

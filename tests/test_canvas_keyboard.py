@@ -8,6 +8,7 @@ from PySide6.QtGui import QAccessible
 from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
+from explorer.canvas import legend
 from explorer.canvas.camera import Camera
 from explorer.canvas.layout import LayoutRequest, lay_out, provisional
 from explorer.canvas.view import GraphCanvas
@@ -260,14 +261,14 @@ def test_until_the_user_looks_around_the_best_side_is_shown(qtbot: QtBot) -> Non
     try:
         with qtbot.waitSignal(canvas.layout_shown, timeout=60_000):
             document.set_graph(graph, edits.contraction_tails(graph))
-        canvas.resize(700, 900)
+        canvas.resize(700, 900 + legend.HEIGHT)
         qtbot.wait(10)
         size, bounds = canvas.stage.size, canvas.scene.layout.bounds
         assert canvas.camera == Camera.fitting(bounds, size.width(), size.height()).snapped(1.0)
         canvas.zoom_in()
         zoom = canvas.camera.zoom
         middle = canvas.camera.to_world(350.0, 450.0)
-        canvas.resize(800, 800)
+        canvas.resize(800, 800 + legend.HEIGHT)
         qtbot.wait(10)
         assert canvas.camera.zoom == zoom
         assert canvas.camera.to_world(400.0, 400.0) == pytest.approx(middle, abs=2.0)
@@ -284,3 +285,31 @@ def test_the_quick_picture_can_be_walked_and_pointed_at(qtbot: QtBot) -> None:
         hand.canvas.walk_down()
         assert len(hand.document.selection) == 1
         assert hand.canvas.hit_at(QPointF(hand.at(hand.canvas.stage.middle(5)))).index == 5
+
+
+def test_the_legend_lies_beside_the_picture_and_never_on_it(qtbot: QtBot) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph) as hand:
+        canvas = hand.canvas
+        for width, height in ((1200, 800), (460, 300), (200, 160), (90, 60)):
+            canvas.resize(width, height)
+            qtbot.wait(5)
+            picture, strip = canvas.viewport().geometry(), canvas.legend.geometry()
+            assert not picture.intersects(strip) and canvas.rect().contains(strip)
+            assert strip.width() == picture.width() and strip.height() == legend.HEIGHT
+        canvas.legend.show_scale(canvas.scene.traffic)
+        assert not canvas.grab().isNull()
+
+
+def test_the_quick_picture_follows_the_plan_without_overlaps(qtbot: QtBot) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph) as hand:
+        stage = hand.canvas.stage
+        stage._show(provisional(graph, edits.unfused(graph)))
+        hand.document.commit(from_text(graph, PLANS["attention"]), "all")
+        hulls = stage.scene.hull_rects
+        assert len(hulls) == len(hand.document.plan.groups)
+        for i, (left, top, right, bottom) in enumerate(hulls.tolist()):
+            for other in hulls[:i].tolist():
+                apart = left >= other[2] or right <= other[0] or top >= other[3] or bottom <= other[1]
+                assert apart

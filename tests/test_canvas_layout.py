@@ -189,16 +189,25 @@ def test_an_empty_graph_and_a_lone_operator_are_placed() -> None:
     assert layout.boxes.shape == (1, 4) and len(layout.route_points) == 0
 
 
-def test_the_quick_picture_has_a_row_for_each_rank() -> None:
+@pytest.mark.parametrize("name", ["unfused", *PLANS])
+def test_the_quick_picture_has_a_row_for_each_rank_and_no_overlaps(name: str) -> None:
     graph = drawn(ATTENTION)
-    layout = provisional(graph, edits.unfused(graph))
+    plan = from_text(graph, PLANS[name]) if name in PLANS else edits.unfused(graph)
+    layout = provisional(graph, plan)
     assert layout.provisional
     producers, consumers = graph.edges[:, 0], graph.edges[:, 1]
     assert (layout.boxes[producers, 3] < layout.boxes[consumers, 1]).all()
     boxes = layout.boxes
     assert not (overlaps(boxes, boxes) & ~np.eye(len(boxes), dtype=bool)).any()
     scene = Scene(layout)
-    assert len(scene.chip_edges) and not len(scene.chips_in(layout.bounds))  # no line keeps room for them
+    hulls = scene.hull_rects
+    assert not (overlaps(hulls, hulls) & ~np.eye(len(hulls), dtype=bool)).any()
+    for group, (left, top, right, bottom) in zip(plan.groups, hulls.tolist(), strict=True):
+        mine = boxes[list(group.operators)]
+        assert left <= mine[:, 0].min() and right >= mine[:, 2].max()
+        assert top <= mine[:, 1].min() and bottom >= mine[:, 3].max()
+        assert (left + right) / 2 == pytest.approx(mine[:, [0, 2]].mean(), abs=0.5)
+    assert len(scene.chip_edges) == 0 or not len(scene.chips_in(layout.bounds))  # no line keeps room for them
 
 
 def test_the_way_between_two_layouts_begins_and_ends_at_them() -> None:

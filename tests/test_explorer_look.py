@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QPalette
 
 from explorer import look
 
@@ -22,6 +22,11 @@ def test_every_text_colour_reaches_contrast_4_5_on_every_ground(palette):
             assert ratio >= 4.5, f"{ink} on {ground}: {ratio:.2f}"
         for colour in palette.group_text:
             assert look.contrast(colour, getattr(palette, ground)) >= 4.5, f"{colour.name()} on {ground}"
+    for index in range(len(palette.groups)):
+        for ink in (palette.group_label(index), palette.muted, palette.warn, palette.bad, palette.text):
+            assert look.contrast(ink, palette.hull(index)) >= 4.5, f"{ink.name()} on hull {index}"
+    disabled = look._qt_palette(palette).color(QPalette.ColorGroup.Disabled, QPalette.ColorRole.Text)
+    assert min(look.contrast(disabled, getattr(palette, ground)) for ground in GROUNDS) >= 4.5
     assert look.contrast(palette.accent_text, palette.accent) >= 4.5
     assert look.contrast(palette.tag_text, palette.tag) >= 4.5
     assert look.contrast(palette.tag_strong, palette.tag) >= 4.5

@@ -13,7 +13,7 @@ from explorer import header, look
 from explorer.document import Document
 from explorer.names import group_name
 from explorer.panels.demand import Demand, DemandProfile
-from explorer.panels.distribution import Curve
+from explorer.panels.distribution import Curve, label_places
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
     Heatmap,
@@ -29,6 +29,8 @@ from explorer.panels.parts import shown_parts
 from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
+from model.errors import FileError
+from model.graph.graph import OperatorGraph
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -150,9 +152,9 @@ def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):
 def test_gauges_put_what_spills_first_and_say_it_in_words():
     rows = gauge_rows(made_results.cost())
     assert rows[0].spills and rows[0].index == 2
-    assert "spills 3.0 MiB" in rows[0].reading and rows[0].state == "bad"
+    assert "spills 3.0 MiB" in rows[0].reading and "⚠" in rows[0].reading
     assert "Try: split before Mul_8" in rows[0].tip
-    assert [row.state for row in rows] == ["bad", "bad", "warn", "good"]  # 60,000 of 65,536 is close
+    assert [row.state for row in rows] == ["warn", "good", "good", "good"]  # a spill is no fault: it may pay
 
 
 def test_simt_gauges_show_occupancy():
@@ -244,7 +246,10 @@ def test_register_advice_is_of_the_selected_group(qtbot, document):
     calm = next(row for row in gauge_rows(document.cost) if not row.spills and not row.use.relief)
     document.select(spilling.operators)
     panel.catch_up()
-    assert panel.advice.isVisible() and panel.advice.text().startswith(group_name(spilling.index))
+    assert panel.advice.isVisible() and panel.advice.text().startswith(
+        f"⚠ {group_name(spilling.index)} spills"
+    )
+    assert "a time that the choice counts in. To avoid it: split before Mul_8" in panel.advice.text()
     document.select(calm.operators)
     panel.catch_up()
     assert not panel.advice.isVisible()
@@ -326,3 +331,44 @@ def test_equal_numbers_are_neither_good_nor_bad():
     same = Baseline("pinned", result.request.plan, result.totals, made_results.serving())
     shown = header.metrics(result, made_results.serving(), same)
     assert [m.aside for m in shown[:5]] == ["±0"] * 5 and not any(m.state for m in shown[:5])
+
+
+def test_labels_of_percentiles_never_lie_on_each_other():
+    for places in ([0, 0, 0], [10, 200, 390], [380, 390, 400], [300, 310, 312], [5, 6, 300], [100, 290, 300]):
+        widths = [70.0, 72.0, 74.0]
+        rows = label_places([float(place) for place in places], widths, 0.0, 400.0)
+        for i, (start, line) in enumerate(rows):
+            assert start >= 0.0 and start + widths[i] <= 400.0
+            for j in range(i):
+                other, its = rows[j]
+                assert its != line or other + widths[j] <= start, (places, rows)
+
+
+def test_a_cost_that_cannot_be_computed_is_said_by_every_panel_and_stays(qtbot, document):
+    panels = [Latency(document), DemandProfile(document), RegisterGauges(document)]
+    for panel in panels:
+        qtbot.addWidget(panel)
+        panel.show()
+    fill(qtbot, document)
+    demand = panels[1]
+    assert "peak" in demand.line
+    document.engine.fault = FileError("the graph has a cycle, so nothing can be simulated")
+    document.set_accelerator(made_results.machine())
+    qtbot.waitUntil(lambda: all("cycle" in panel.message for panel in panels), timeout=5000)
+    assert "peak" not in demand.line  # no figure of the graph before
+    document.select((0,))
+    demand.invalidate()
+    demand.catch_up()
+    assert "cycle" in demand.message
+
+
+def test_a_graph_without_operators_says_so(qtbot, document):
+    panels = [Latency(document), DemandProfile(document), RegisterGauges(document)]
+    for panel in panels:
+        qtbot.addWidget(panel)
+        panel.show()
+    document.set_accelerator(made_results.machine())
+    document.set_graph(OperatorGraph("empty", (), ()))
+    for panel in panels:
+        panel.catch_up()
+        assert "no operators" in panel.message

@@ -7,6 +7,7 @@ from PySide6.QtCore import QSettings
 
 from explorer import look
 from explorer.document import Document
+from explorer.panels.panel import Panel
 from explorer.window import Window
 
 from .test_explorer_document import settle
@@ -90,3 +91,34 @@ def test_a_group_alone_costs_what_it_costs_in_its_graph(qtbot, window):
         members = tuple(range(len(group.operators)))
         request = replace(document.cost.request, graph=alone, plan=Plan((FusionGroup(members),)))
         assert document.engine.simulate_alone(request).groups[0].latency_s == group.latency_s
+
+
+@pytest.mark.shared
+def test_broken_models_are_shown_or_refused_in_one_sentence(qtbot, window, shared):
+    """Every file that others broke: a picture where there is one, no figure of the model before, no trace."""
+    document = window.document
+    said: list[tuple[str, str]] = []
+    document.said.connect(lambda sentence, level: said.append((sentence, level)))
+    panels = [dock.widget().findChild(Panel) for dock in window.docks.docks.values()]
+    for path in sorted((shared / "graphs" / "hostile").glob("*.onnx")):
+        if path.stem == "chain_10k_deep":
+            continue
+        before = document.graph
+        said.clear()
+        window.open(str(path))
+        settle(qtbot, document)
+        assert said, path.stem
+        assert all("\n" not in sentence and "Traceback" not in sentence for sentence, _ in said)
+        assert not any("fault of Tilewright's own" in sentence for sentence, _ in said), said
+        if document.graph is before:  # refused: what was open stays
+            assert any(level == "error" and path.name in sentence for sentence, level in said)
+            continue
+        assert document.graph.name == path.stem
+        assert (document.cost is None) == bool(document.graph.refusal)
+        if document.graph.refusal:
+            for panel in panels:
+                panel.catch_up()
+                if panel.isVisible() and panel.objectName() != "history":
+                    assert document.graph.refusal in panel.message
+            shown = {metric.shown.caption: metric.shown.value for metric in window.header.metrics}
+            assert shown["Latency"] == look.NO_NUMBER

@@ -19,6 +19,7 @@ from explorer.docks import PLACES, on_screen
 from explorer.document import Document
 from explorer.search import index
 from explorer.startpage import Card
+from explorer.tile_map import thinned
 from explorer.tile_sizes import Fit, ladder, stepped, units
 from explorer.window import Window
 from model.packaged import folder
@@ -317,6 +318,38 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
 
 
+def test_the_best_cell_of_the_map_can_be_taken_where_it_is_faster(qtbot, window):
+    fill(qtbot, window)
+    document, tiles = window.document, window.tiles
+    document.select((3,))
+    settle(qtbot, document)
+    qtbot.waitUntil(lambda: bool(tiles.map._cells) and not tiles.map._missing(), timeout=20_000)
+    assert tiles.map._now in tiles.map._cells  # the plan's own sizes have a cell: best and now compare
+    best, slow = tiles.map._best(), dict(tiles.map._cells)
+    slow[tiles.map._now] = (slow[best][0] * 2.0, True)
+    cell = next(each for each in slow if each != tiles.map._now)
+    slow[cell] = (slow[best][0] / 2.0, True)
+    tiles.map._cells = slow
+    tiles.map.completed.emit()
+    assert tiles.best.isEnabled() and tiles.best.text() == "Take best"
+    tiles.best.click()
+    dims = tiles.map._key.dims
+    assert dict(document.plan.groups[1].level("buffer").tile) == dict(zip(dims, cell, strict=True))
+    settle(qtbot, document)
+    tiles.map._now = cell  # results made by hand keep their tiles
+    tiles.map.completed.emit()
+    assert tiles.best.text() == "Let the tool choose" and tiles.best.isEnabled()
+
+
+def test_the_sizes_of_the_map_hold_where_the_plan_is():
+    ladder_of = tuple(2**i for i in range(15))
+    for now in (1, 3, 100, 256, 5000, 16384, 20000):
+        for most in (3, 11, 15, 40):
+            sizes = thinned(ladder_of, now, most)
+            assert now in sizes and list(sizes) == sorted(set(sizes)) and len(sizes) <= max(most, 16)
+            assert sizes[0] == 1 and sizes[-1] >= 16384
+
+
 def test_enter_in_a_size_gives_the_keys_back_and_a_size_too_large_is_the_whole_dim(qtbot, window):
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
@@ -408,6 +441,25 @@ def test_a_geometry_beyond_the_screen_is_brought_back():
     assert on_screen(QRect(1, 2, 3, 4), []) == QRect(1, 2, 3, 4)
 
 
+@pytest.mark.parametrize(("height", "tabbed"), [(880, False), (680, True)])
+def test_registers_are_a_tab_beside_the_traffic_only_in_a_short_window(qtbot, settings, height, tabbed):
+    document = Document(engine=HandEngine())
+    window = Window(document, settings)
+    qtbot.addWidget(window)
+    window.resize(1400, height)
+    window.show()
+    fill(qtbot, window)
+    qtbot.wait(20)
+    docks = window.docks
+    beside = docks.docks["registers"] in docks.tabifiedDockWidgets(docks.docks["traffic"])
+    assert beside is tabbed and window.height() == height
+    window.resize(1400, 880)
+    qtbot.wait(20)
+    window.reset_layout()
+    assert not docks.tabifiedDockWidgets(docks.docks["traffic"])
+    assert document.close()
+
+
 def test_the_layout_is_kept_and_reset(qtbot, settings):
     first = Window(Document(engine=HandEngine()), settings)
     qtbot.addWidget(first)
@@ -461,6 +513,15 @@ def test_both_themes_repaint_the_window(qtbot, window):
 
 
 # -------------------------------------------------------------------------------- opening, exporting
+def test_the_menu_of_recent_files_calls_a_sample_by_its_name(qtbot, window, tmp_path):
+    mine = tmp_path / "mine.onnx"
+    mine.write_bytes(b"x")
+    sample = folder("sample_graphs") / "swiglu_mlp.onnx"
+    window.settings.setValue("recent", [str(sample), str(mine), str(tmp_path / "gone.onnx")])
+    window._fill_recent()
+    assert [entry.text() for entry in window.recent_menu.actions()] == ["swiglu_mlp (sample)", "mine.onnx"]
+
+
 def test_the_start_page_lists_samples_and_recent_files(qtbot, window, tmp_path):
     recent = tmp_path / "mine.onnx"
     recent.write_bytes(b"x")

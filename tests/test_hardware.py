@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from explorer.__main__ import main
+from model.cost.result import CostRequest
+from model.cost.simulate import simulate
 from model.errors import FileError
+from model.graph.load import load_graph
 from model.hardware.loader import hardware_path, load_hardware, packaged_hardware
+from model.packaged import folder
+from model.plan.edits import unfused
 from model.terminal import capacity, quantity
 
 SMALL = """
@@ -102,11 +108,11 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     )
     for fault in (
         "format: should be 1, not 2",
-        "cores: should be a valid integer, not True",
+        "cores: should be a whole number, not true",
         "memory[1].latency_s: should be a finite number, not nan",
         "memory[1].capacity_byte: unknown key",
         "registers.model: should be 'accumulator' or 'simt'",
-        "matrix_unit.rows: should be a valid integer, not 32.5",
+        "matrix_unit.rows: should be a whole number, not 32.5",
         "matrix_unit.columns: is missing",
         "matrix_unit.macs_per_cycle: unknown precision int9",
         "Did you mean capacity_bytes?",
@@ -119,9 +125,9 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     ("change", "said"),
     [
         (("cores = 4", "cores = 0"), "cores: should be greater than 0"),
-        (("cores = 4", "cores = '4'"), "cores: should be a valid integer, not '4'"),
+        (("cores = 4", "cores = '4'"), "cores: should be a whole number, not '4'"),
         (("1000000000", "inf"), "clock_hz: should be a finite number"),
-        (("1000000000", "false"), "clock_hz: should be a valid number"),
+        (("1000000000", "false"), "clock_hz: should be a number"),
         (('"small"', '""'), "name: is empty"),
         (('name = "buffer"', 'name = "DRAM"'), "two levels are called 'DRAM'"),
         (('name = "buffer"', 'name = "registers"'), "may not be called 'registers'"),
@@ -131,10 +137,29 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
         (("cores = 4", "cores = 4\npartial_sum_precision = 'x'"), "unknown precision 'x'"),
         (("cores = 4", "cores = 4\ncores = 5"), "is not valid TOML"),
         (("524288", "1e300"), "memory[1].capacity_bytes"),
+        (("1000000000", "1e30"), "clock_hz: should be at most 1e18"),
+        (("cores = 4", "cores = 4000000000"), "cores: should be at most 1048576"),
+        (("cores = 4", "cores = 4\nlaunch = { issue_s = 1e9 }"), "launch.issue_s: should be at most 1"),
+        (("cores = 4", "cores = 4\nvector_unit = { lanes = 1, cycles = { exp = 1e9 } }"), "vector_unit.cycles.exp"),
     ],
 )  # fmt: skip
 def test_one_fault_one_sentence(tmp_path, change, said):
     assert said in refusal(tmp_path, SMALL.replace(*change, 1))
+
+
+def test_registers_hold_a_thread_of_every_warp(tmp_path):
+    text = (folder("assets") / "hardware" / "a100.toml").read_text(encoding="utf-8")
+    assert "warp <= threads_max <= per_core" in refusal(
+        tmp_path, re.sub(r"per_core = \d+", "per_core = 3", text)
+    )
+
+
+def test_a_buffer_of_one_byte_is_infeasible_and_no_fault(tmp_path):
+    text = SMALL.replace("524288", "1")
+    machine = load_hardware(written(tmp_path, text))
+    graph = load_graph("swiglu_mlp")
+    result = simulate(CostRequest(graph, machine, unfused(graph)))
+    assert not result.totals.feasible and result.groups[0].infeasible.capacity_bytes == 1
 
 
 def test_no_on_chip_level(tmp_path):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 SMALLEST, LARGEST = 0.001, 4.0
-MARGIN, LEGEND = 24.0, 36.0
+MARGIN = 24.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ class Camera:
     def fitting(
         rect: tuple[float, float, float, float], width: float, height: float, largest: float = 1.0
     ) -> Camera:
-        """All of `rect` in the middle of a viewport above the legend, no larger than `largest`."""
-        height -= LEGEND
+        """All of `rect` in the middle of a viewport, no larger than `largest`."""
         room_x, room_y = max(width - 2 * MARGIN, 1.0), max(height - 2 * MARGIN, 1.0)
         wide, high = max(rect[2] - rect[0], 1.0), max(rect[3] - rect[1], 1.0)
         zoom = min(max(min(room_x / wide, room_y / high), SMALLEST), largest)

@@ -1,4 +1,4 @@
-"""What follows the pointer or the keyboard, drawn over the picture: feedback, focus, legend, states.
+"""What follows the pointer or the keyboard, drawn over the picture: feedback, focus, states.
 
 Knows a scene, a camera and one `Feedback` value. Must not know gestures or the document. Nothing here is
 kept between frames; the picture below stays as it is while this changes, so moving the pointer costs a copy
@@ -170,34 +170,6 @@ def paint_focus(
         painter.setPen(_pen(palette.accent, 3.0))
         painter.drawLine(QPointF(left + 12, y), QPointF(right - 12, y))
     painter.restore()
-
-
-def paint_legend(painter: QPainter, scene: Scene, size: QSizeF) -> QRectF:
-    """The heat scale, bottom left; returns where it lies."""
-    palette, traffic = look.palette(), scene.traffic
-    height = 44.0 if traffic.known else 22.0
-    rect = QRectF(12, size.height() - height - 12, 196, height)
-    painter.save()
-    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-    _card(painter, rect)
-    painter.setFont(look.font(look.TINY))
-    painter.setPen(palette.muted)
-    title = f"{traffic.memory} bytes per operator, log" if traffic.known else "DRAM bytes: not computed yet"
-    painter.drawText(rect.adjusted(8, 4, -8, 0), int(Qt.AlignmentFlag.AlignTop), title)
-    if traffic.known:
-        bar = QRectF(rect.left() + 8, rect.top() + 19, rect.width() - 16, 8)
-        for step in range(60):
-            painter.fillRect(
-                QRectF(bar.left() + bar.width() * step / 60, bar.top(), bar.width() / 60 + 0.6, bar.height()),
-                look.heat_color(step / 59),
-            )
-        ends = rect.adjusted(8, 28, -8, -2)
-        painter.drawText(ends, int(Qt.AlignmentFlag.AlignLeft), look.fmt_bytes(traffic.low))
-        painter.drawText(ends, int(Qt.AlignmentFlag.AlignRight), look.fmt_bytes(traffic.high))
-        if traffic.frozen:
-            painter.drawText(ends, int(Qt.AlignmentFlag.AlignHCenter), "scale held")
-    painter.restore()
-    return rect
 
 
 def paint_banner(painter: QPainter, size: QSizeF, text: str) -> None:

@@ -166,7 +166,7 @@ class ScenePainter:
         return int(self._tints[group])
 
     def _hulls(self, painter: QPainter, seen: Rect, zoom: float) -> None:
-        share = 0.15 if self._palette.dark else 0.09
+        share = self._palette.hull_share
         for group in self.scene.hulls_in(seen).tolist():
             fill = QColor(self._palette.group(self.tint(group)))
             rim = QColor(fill)
@@ -240,7 +240,7 @@ class ScenePainter:
     def _title_ground(self, group: int) -> QColor:
         """What the title lies on: the hull's tint over the canvas, opaque."""
         palette = self._palette
-        return look.mix(palette.canvas, palette.group(self.tint(group)), 0.15 if palette.dark else 0.09)
+        return palette.hull(self.tint(group))
 
     def _title(self, painter: QPainter, group: int) -> None:
         """``G5  MatMul · Silu          842 µs   ! spills 3.1 MiB`` along the hull's upper rim."""

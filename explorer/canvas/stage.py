@@ -93,6 +93,8 @@ class Stage(QObject):
             if touched is not None:
                 self._backing.damage(touched, self.camera)
             self.changed.emit()
+            if self.scene.layout.provisional and len(plan.membership) <= QUICK_PICTURE_LIMIT:
+                self._show(provisional(self.scene.graph, plan))  # it has room for these hulls only
         if not self._document.previewing:
             self._ask_layout()
 

@@ -30,7 +30,7 @@ from model.errors import PlanError
 
 from .. import look
 from ..names import operator_list
-from . import accessible, overlay, tips
+from . import accessible, legend, overlay, tips
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
 from .overlay import NOTHING, OFFER, OFFER_MANY, Feedback
@@ -76,8 +76,10 @@ class GraphCanvas(QAbstractScrollArea):
         viewport = self.viewport()
         viewport.setMouseTracking(True)
         viewport.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.legend = legend.Legend(self)
+        self.setViewportMargins(0, 0, 0, legend.HEIGHT)
         self.stage = Stage(document, viewport)
-        self.stage.changed.connect(viewport.update)
+        self.stage.changed.connect(self._picture_changed)
         self.stage.moved.connect(self._seen_changed)
         self.stage.layout_shown.connect(self.layout_shown)
         self.bar = SelectionBar(document, viewport)
@@ -119,6 +121,11 @@ class GraphCanvas(QAbstractScrollArea):
         """See another part, or larger, or smaller."""
         self.stage.settle()
         self.stage.set_camera(camera)
+
+    @Slot()
+    def _picture_changed(self) -> None:
+        self.viewport().update()
+        self.legend.show_scale(self.scene.traffic if self.has_scene else None)
 
     # -- the document changed ------------------------------------------------------------------------
     @Slot()
@@ -203,7 +210,6 @@ class GraphCanvas(QAbstractScrollArea):
         overlay.paint_focus(
             painter, scene, pictures, stage.camera, self.document.selection, self._hover, focused
         )
-        overlay.paint_legend(painter, scene, stage.size)
         if self._minimap_shown():
             stage.minimap.paint(painter, stage.size, stage.camera, self.viewport().devicePixelRatioF())
         shown = self._gesture.feedback if self._gesture is not None else self._standing
@@ -224,7 +230,7 @@ class GraphCanvas(QAbstractScrollArea):
 
         Parameters
         ----------
-        size : in logical pixels; the viewport's where None. The middle and the zoom stay.
+        size : in logical pixels, the legend's strip included; the canvas's where None. Middle and zoom stay.
         scale : device pixels per logical pixel of a PNG.
 
         Raises
@@ -232,9 +238,9 @@ class GraphCanvas(QAbstractScrollArea):
         OSError : the file cannot be written.
         """
         seen = self.viewport().size()
-        wanted = size or seen
+        wanted = size or QSize(seen.width(), seen.height() + legend.HEIGHT)
         camera = self.camera.panned(
-            (wanted.width() - seen.width()) / 2, (wanted.height() - seen.height()) / 2
+            (wanted.width() - seen.width()) / 2, (wanted.height() - legend.HEIGHT - seen.height()) / 2
         )
         if str(path).lower().endswith(".svg"):
             from PySide6.QtSvg import QSvgGenerator
@@ -264,7 +270,8 @@ class GraphCanvas(QAbstractScrollArea):
             painter.fillRect(whole, look.palette().canvas)
             return
         self.stage.pictures.paint(painter, camera, whole)
-        overlay.paint_legend(painter, self.scene, size)
+        strip = QRectF(0, size.height() - legend.HEIGHT, size.width(), legend.HEIGHT)
+        legend.paint_legend(painter, strip, self.scene.traffic)
 
     # -- the hand ------------------------------------------------------------------------------------
     def _world(self, at: QPointF) -> tuple[float, float]:
@@ -448,7 +455,7 @@ class GraphCanvas(QAbstractScrollArea):
         whole = (
             seen[0] <= bounds[0] and seen[1] <= bounds[1] and seen[2] >= bounds[2] and seen[3] >= bounds[3]
         )
-        return not whole and size.width() > 420 and size.height() > 260
+        return not whole and size.width() > 600 and size.height() > 300
 
     # -- keys ----------------------------------------------------------------------------------------
     def keyPressEvent(self, event: QKeyEvent) -> None:
@@ -670,6 +677,8 @@ class GraphCanvas(QAbstractScrollArea):
             self.stage.resized(new.width() - old.width(), new.height() - old.height())
         self._place_bar()
         super().resizeEvent(event)
+        below = self.viewport().geometry()
+        self.legend.setGeometry(below.left(), below.bottom() + 1, below.width(), legend.HEIGHT)
 
     def sizeHint(self) -> QSize:
         """Room to start with."""

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from model.cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
 
 from .. import look
+from ..controls import ElidedLabel
 from ..document import Document
-from ..names import group_label
+from ..names import group_label, group_tints
 from .panel import Panel
 
 LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
@@ -121,6 +122,7 @@ class Chart(QWidget):
         self.demand: Demand | None = None
         self.port: float | None = None
         self.group: int | None = None
+        self.tints: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.low_s, self.high_s = 0.0, 0.0
         self._pressed: tuple[QPointF, float] | None = None
         self._dragged = False
@@ -129,10 +131,10 @@ class Chart(QWidget):
         """Wide and low."""
         return QSize(640, 160)
 
-    def show_demand(self, demand: Demand, port: float | None) -> None:
-        """Draw `demand`; the zoom is kept while the whole time stays about the same."""
+    def show_demand(self, demand: Demand, port: float | None, tints: NDArray[np.int64]) -> None:
+        """Draw `demand`, groups in the colours of `tints`; the zoom is kept while the whole time is about the same."""
         before = self.demand.whole_s if self.demand is not None else 0.0
-        self.demand, self.port = demand, port
+        self.demand, self.port, self.tints = demand, port, tints
         if not before or abs(demand.whole_s / before - 1.0) > 0.02 or self.high_s > demand.whole_s:
             self.low_s, self.high_s = 0.0, demand.whole_s
         self.update()
@@ -197,7 +199,7 @@ class Chart(QWidget):
         dim = [look.mix(colours.panel, fill, 0.35) for fill in colours.groups]
         rows = zip(left.tolist(), right.tolist(), height.tolist(), demand.group[chosen].tolist(), strict=True)
         for begin, end, tall, group in rows:
-            hue = group % len(colours.groups)
+            hue = int(self.tints[group])
             fill = colours.groups[hue] if self.group is None or group == self.group else dim[hue]
             painter.fillRect(QRectF(begin, plot.bottom() - tall, max(1.0, end - begin), tall), fill)
         painter.setPen(QPen(colours.faint, 1))
@@ -312,10 +314,8 @@ class DemandProfile(Panel):
         super().__init__(document, "demand", "Demand over time", "DRAM bytes per second of one request alone")
         self._result: CostResult | None = None
         self.chart = Chart()
-        self.reading = QLabel(self.HINT)
-        self.reading.setProperty("muted", True)
-        self.reading.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.reading.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.reading = ElidedLabel()
+        self.reading.setText(self.HINT)
         self.body.addWidget(self.chart, 1)
         self.body.addWidget(self.reading)
         self.chart.pointed.connect(self._read)
@@ -337,7 +337,8 @@ class DemandProfile(Panel):
             f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(demand.mean)}"
         )
         port = result.request.accelerator.slot_bandwidth_bytes_per_s
-        self.chart.show_demand(demand, port if math.isfinite(port) else None)
+        tints = group_tints(result.request.plan, len(look.palette().groups))
+        self.chart.show_demand(demand, port if math.isfinite(port) else None, tints)
         self._mark()
         self.reading.setText(self.HINT)
         self.show_body()

@@ -59,6 +59,22 @@ class TimeAxis:
         return plot.left() + plot.width() * min(1.0, max(0.0, share))
 
 
+def label_places(
+    places: list[float], widths: list[float], left: float, right: float
+) -> list[tuple[float, int]]:
+    """Where three labels begin, and their lines (0 below, 1 above), so that none lies on another.
+
+    Each stands about its place. Where they would meet, the middle one goes up and the outer two make room.
+    """
+    starts = [min(max(left, at - width / 2), right - width) for at, width in zip(places, widths, strict=True)]
+    ends = [start + width + 8 for start, width in zip(starts, widths, strict=True)]
+    if ends[0] <= starts[1] and ends[1] <= starts[2]:
+        return [(start, 0) for start in starts]
+    apart = max(0.0, ends[0] - starts[2])
+    first = min(max(left, starts[0] - apart / 2), right - widths[2] - 8 - widths[0])
+    return [(first, 0), (starts[1], 1), (max(starts[2], first + widths[0] + 8), 0)]
+
+
 class Distribution(QWidget):
     """The share of requests answered within a time; the baseline dashed; percentiles and SLO as lines."""
 
@@ -136,32 +152,34 @@ class Distribution(QWidget):
         painter.drawPolyline(points)
 
     def _percentiles(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
-        """Dashed lines with their labels; labels that would overlap go one line up."""
+        """Dashed lines with their labels; where these would overlap, p95 stands above the other two."""
         assert self.result is not None
         colours, result = look.palette(), self.result
-        intervals = dict(result.interval_s)
-        free = [plot.left() - 20.0, plot.left() - 20.0]
-        for name, ns in (("p50", result.p50_ns), ("p95", result.p95_ns), ("p99", result.p99_ns)):
-            at = axis.x(plot, float(ns))
-            painter.setPen(QPen(colours.faint, 1, Qt.PenStyle.DashLine))
+        painter.setFont(look.font(look.SMALL, strong=True))
+        marks = (("p50", result.p50_ns), ("p95", result.p95_ns), ("p99", result.p99_ns))
+        texts = [self._label(name, ns) for name, ns in marks]
+        widths = [float(painter.fontMetrics().horizontalAdvance(text)) for text in texts]
+        places = [axis.x(plot, float(ns)) for _, ns in marks]
+        painter.setPen(QPen(colours.faint, 1, Qt.PenStyle.DashLine))
+        for at in places:
             painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
-            text = f"{name} {look.fmt_ns(ns)}"
-            if name in result.too_few:
-                text = f"{name} too few requests"
-            elif name in intervals:
-                low, high = intervals[name]
-                divisor, unit = look.seconds_unit(ns * 1e-9)
-                half = (high - low) / 2 / divisor
-                text = f"{name} {look.fmt_ns(ns).split(' ')[0]} ± {half:.2g} {unit}"
-            painter.setFont(look.font(look.SMALL, strong=True))
-            width = painter.fontMetrics().horizontalAdvance(text)
-            start = min(max(plot.left() - 18, at - width / 2), plot.right() + 10 - width)
-            line = 0 if start >= free[0] + 8 else 1
-            free[line] = start + width
-            painter.setPen(colours.text)
+        painter.setPen(colours.text)
+        rows = label_places(places, widths, plot.left() - 18, plot.right() + 10)
+        for text, width, (start, line) in zip(texts, widths, rows, strict=True):
             painter.drawText(
                 QRectF(start, plot.top() - 18 - 14 * line, width + 2, 14), Qt.AlignmentFlag.AlignLeft, text
             )
+
+    def _label(self, name: str, ns: int) -> str:
+        assert self.result is not None
+        if name in self.result.too_few:
+            return f"{name} too few requests"
+        interval = dict(self.result.interval_s).get(name)
+        if interval is None:
+            return f"{name} {look.fmt_ns(ns)}"
+        divisor, unit = look.seconds_unit(ns * 1e-9)
+        half = (interval[1] - interval[0]) / 2 / divisor
+        return f"{name} {look.fmt_ns(ns).split(' ')[0]} ± {half:.2g} {unit}"
 
     def _slo(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
         assert self.result is not None

@@ -247,7 +247,7 @@ class _Legend(QWidget):
         for step in range(width):
             painter.fillRect(QRectF(left + step, middle - 4, 1, 8), look.heat_color(step / (width - 1)))
         rest = QRectF(left + width + 6, 0, self.width(), self.height())
-        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, f"{high}   log scale")
+        painter.drawText(rest, Qt.AlignmentFlag.AlignVCenter, high)
         painter.end()
 
 

@@ -13,7 +13,7 @@ from model.cost.result import CostResult
 from model.serving.result import ServingResult
 
 from .. import look
-from ..controls import Combo
+from ..controls import Combo, ElidedLabel, scrolling
 from ..document import Document
 from ..names import group_name
 from .distribution import Distribution
@@ -85,12 +85,13 @@ class Latency(Panel):
         head.addWidget(self.which)
         head.addWidget(heading)
         head.addStretch(1)
-        self.body.addWidget(self.overload)
-        self.body.addWidget(self.distribution, 1)
-        self.body.addLayout(head)
-        self.body.addWidget(self.parts)
-        self.body.addLayout(self._controls())
-        self.body.addWidget(self.notes)
+        column = scrolling(self.body)
+        column.addWidget(self.overload)
+        column.addWidget(self.distribution, 1)
+        column.addLayout(head)
+        column.addWidget(self.parts)
+        column.addLayout(self._controls())
+        column.addWidget(self.notes)
         self._settle = QTimer(self)
         self._settle.setSingleShot(True)
         self._settle.setInterval(250)
@@ -119,8 +120,8 @@ class Latency(Panel):
         self.rate.setAccessibleName("Arrival rate in requests per second")
         self.rate.setToolTip("Mean arrival rate; a trace keeps its rhythm and is stretched. 0: its own")
         self.rate.setStepType(QDoubleSpinBox.StepType.AdaptiveDecimalStepType)
-        self.facts = QLabel()
-        self.facts.setProperty("muted", True)
+        self.facts = ElidedLabel()
+        self.facts.setAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
         for text, widget in (("Slots", self.slots), ("Rate", self.rate)):
             label = QLabel(text)
             label.setProperty("muted", True)
@@ -130,8 +131,7 @@ class Latency(Panel):
             widget.setAlignment(Qt.AlignmentFlag.AlignCenter)
             widget.setFixedWidth(72 if widget is self.slots else 92)
             widget.valueChanged.connect(lambda *_: self._settle.start())
-        row.addStretch(1)
-        row.addWidget(self.facts)
+        row.addWidget(self.facts, 1)
         return row
 
     def _set_load(self) -> None:
@@ -155,13 +155,14 @@ class Latency(Panel):
             source += " · first estimate"
         if document.serving_is_behind:
             source += " · behind the plan shown"
-        self.set_line(source)
         if result.unstable:
             self.say(unstable_sentence(result), "warning")
+            self.set_line(source)
             return
         if not len(result.requests.arrival_ns):
             self.say("The workload holds no request. Choose a longer window or another trace.", "warning")
             return
+        self.set_line(source)
         baseline = document.baseline
         base = baseline.serving if baseline is not None and baseline.serving is not result else None
         label = baseline.label if baseline is not None else ""
@@ -175,7 +176,9 @@ class Latency(Panel):
         self.overload.setVisible(bool(overload))
         facts = f"ρ {result.utilisation:.2f} · Jain {result.jain_slots:.2f}"
         self.facts.setText(facts)
-        self.facts.setToolTip("Utilisation of the slots; Jain's fairness index over slots (1 is even)")
+        self.facts.setToolTip(
+            f"{facts}\nUtilisation of the slots; Jain's fairness index over slots (1 is even)"
+        )
         self.notes.setText(" · ".join(("nearest rank", *result.notes)))
         self.show_body()
 

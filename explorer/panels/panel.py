@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt, QTimer, Signal, SignalInstance
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QLabel, QStackedLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from ..document import Document
 from ..look import GRID
@@ -26,7 +26,8 @@ class Panel(QWidget):
         self.setAccessibleName(title)
         self.document = document
         self.title = title
-        self.line = line
+        self.line = self._plain_line = line
+        self._failed = ""  # why there is no result, until there may be one
         self._behind = True
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
@@ -37,6 +38,7 @@ class Panel(QWidget):
         self._message.setProperty("muted", True)
         self._message.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._message.setMargin(4 * GRID)
+        self._message.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # long paths
         self._message.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.content = QWidget()
         self.body = QVBoxLayout(self.content)
@@ -48,18 +50,23 @@ class Panel(QWidget):
         self.say("Nothing to show yet.")
 
     def follow(self, kind: str, *signals: SignalInstance) -> None:
-        """Draw anew on `signals`; show the sentence when the result of `kind` could not be computed."""
+        """Draw anew on `signals`; show the sentence when the result of `kind`, or the cost, could not be computed."""
         document = self.document
         for signal in (document.graph_changed, *signals):
             signal.connect(self.invalidate)
         document.ready_changed.connect(self._waited)
 
         def failed(what: str, sentence: str) -> None:
-            if what == kind:
+            if what in (kind, "cost"):
+                self._failed = sentence if what == "cost" else ""
                 self._soon.stop()
                 self.say(sentence, "error")
 
         document.failed.connect(failed)
+        document.cost_changed.connect(self._forget_failure)  # a result, or another graph or machine
+
+    def _forget_failure(self, *_: object) -> None:
+        self._failed = ""
 
     def _waited(self) -> None:
         if self.document.cost is None:
@@ -72,7 +79,8 @@ class Panel(QWidget):
             self.line_changed.emit(line)
 
     def say(self, sentence: str, level: str = "note") -> None:
-        """Show a sentence in place of the body: what is missing and what to try."""
+        """Show a sentence in place of the body: what is missing and what to try. No figure stays in the line."""
+        self.set_line(self._plain_line)
         sign = {"error": "✕  ", "warning": "⚠  "}.get(level, "")
         self._message.setText(sign + sentence)
         state = {"error": "bad", "warning": "warn"}.get(level, "")
@@ -119,6 +127,12 @@ class Panel(QWidget):
             self.say("No model is open. Open one with Ctrl+O, drop a file here, or take a sample.")
         elif document.accelerator is None:
             self.say("No machine is chosen. Choose one in the header.")
+        elif not document.graph.operators:
+            self.say(
+                "This model has no operators: there is nothing to measure. Open another one with Ctrl+O."
+            )
+        elif document.cost is None and self._failed:
+            self.say(self._failed, "error")
         elif document.cost is None:
             self.say(f"{document.preparing}…" if document.preparing else f"Computing {what}…")
         else:

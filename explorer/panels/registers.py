@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QLabel, QStyle, QStyledItemDelegate, QStyleOptionV
 from model.cost.result import CostResult, RegisterUse
 from model.graph.graph import OperatorGraph
 
-from .. import look
+from .. import look, why
 from ..document import Document
 from ..names import group_label, group_name
 from .panel import Panel
@@ -59,13 +59,13 @@ class GaugeRow:
         else:
             live = f"{use.live:,} / {use.limit:,}"
         if self.spills:
-            return f"{live} · spills {look.fmt_bytes(use.spilled_bytes)}"
+            return f"{live} · ⚠ spills {look.fmt_bytes(use.spilled_bytes)}"
         return live if use.unit == "bytes" else f"{live} · occupancy {use.occupancy:.2f}"
 
     @property
     def state(self) -> str:
-        """Colour of the gauge: spills, nearly full, fits."""
-        return "bad" if self.spills or self.pressure > 1.0 else "warn" if self.pressure > 0.9 else "good"
+        """Colour of the gauge: "warn" where it spills, which is slower but no fault, else "good"."""
+        return "warn" if self.spills else "good"
 
     @property
     def tip(self) -> str:
@@ -120,7 +120,7 @@ class _Gauge(QStyledItemDelegate):
             if label:
                 painter.setPen(colours.accent if chosen else colours.text)
             else:
-                painter.setPen(colours.bad if row.state == "bad" else colours.muted)
+                painter.setPen(colours.warn if row.spills else colours.muted)
             text = QFontMetrics(painter.font()).elidedText(
                 row.label if label else row.reading, Qt.TextElideMode.ElideRight, int(rect.width()) - 8
             )
@@ -164,7 +164,6 @@ class RegisterGauges(Panel):
         self.table.resized.connect(self._share_width)
         self.advice = QLabel()
         self.advice.setWordWrap(True)
-        self.advice.setProperty("strong", True)
         self.advice.setProperty("state", "warn")
         self.advice.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.body.addWidget(self.table, 1)
@@ -200,8 +199,10 @@ class RegisterGauges(Panel):
         worst = next((row for row in rows if row.index == index), None)
         if worst is not None and (worst.spills or worst.use.relief):
             limit = worst.use.limited_by or "registers"
-            remedy = f" Try: {worst.use.relief}." if worst.use.relief else ""
-            self.advice.setText(f"{group_name(worst.index)} limited by {limit}.{remedy}")
+            words = why.spill(result, worst.index) or f"limited by {limit}. Try: {worst.use.relief}"
+            self.advice.setText(f"{'⚠ ' if worst.spills else ''}{group_name(worst.index)} {words}.")
+            self.advice.setProperty("state", "warn" if worst.spills else "")
+            self.advice.style().polish(self.advice)
         self.advice.setVisible(worst is not None and (worst.spills or bool(worst.use.relief)))
 
     def _share_width(self) -> None:

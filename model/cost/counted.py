@@ -78,7 +78,8 @@ class Counted:
         live = int(self.footprint[1])
         held: reg.Occupancy | None = None
         if registers.model == "simt":
-            self.threads = self.group.threads or reg.pick_threads(registers, live)
+            wanted = self.group.threads or reg.pick_threads(registers, live)
+            self.threads = min(wanted, registers.threads_max)
             demand = reg.thread_demand(registers, live, self.threads)
             per_thread = min(demand.live, demand.limit)
             held = reg.occupancy(
@@ -189,7 +190,7 @@ class Counted:
         inner = 0
         if registers is not None:
             inner = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
-        held = (self.machine.capacity_bytes + inner) * self.machine.cores * 8 // bits
+        held = max(1, (self.machine.capacity_bytes + inner) * self.machine.cores * 8 // bits)
         product = 1
         for d in role.m + role.n + role.k:
             product *= extents[d]

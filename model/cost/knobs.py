@@ -39,6 +39,9 @@ class Knobs:
         self.threads = group.threads
         if group.stages > 1 and not machine.buffer.double_buffer:
             self.notes.append(f"{machine.buffer.name} holds single copies: one stage is used")
+        registers = machine.registers
+        if registers is not None and registers.model == "simt" and group.threads > registers.threads_max:
+            self.notes.append(f"a core holds at most {registers.threads_max:,} threads: so many are used")
         for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):
             if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
                 self.notes.append(f"{name} is kept in the plan and not simulated yet")

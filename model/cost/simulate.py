@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import FileError
 from ..graph.graph import OperatorGraph
 from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup
@@ -257,9 +258,17 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
 
     Raises
     ------
+    FileError
+        Where the graph can only be looked at: a cycle, a tensor with two writers, sizes beyond counting.
     PlanError
         Where a group's loop tree is not legal or cannot be read.
     """
+    if request.graph.refusal:
+        raise FileError(
+            f"{request.graph.refusal}, so nothing can be simulated",
+            where=request.graph.path or request.graph.name,
+            lever="Export the model again; `tilewright inspect` and the window still show it.",
+        )
     began = time.perf_counter()
     kept = cache is not None
     cache = GroupCache() if cache is None else cache

@@ -200,8 +200,8 @@ class OperatorGraph:
     digest : ``sha256:...`` of the file's bytes; plans and sessions name it.
     bindings : pairs (symbolic dim, number) that were used.
     symbols : symbolic dims that the file declares, in order of appearance.
-    refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers);
-        empty where nothing stands against it.
+    refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers, a
+        size that 64 bits cannot count); empty where nothing stands against it.
     """
 
     name: str

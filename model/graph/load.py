@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import FileError
-from ..packaged import named_file
+from ..packaged import input_file
 from .bindings import check_extent
 from .child import read_in_child
 from .graph import Access, GraphWarning, Operator, OperatorGraph, OpKind, Tensor, TensorRole
@@ -26,6 +26,7 @@ from .sniff import check_bytes
 from .table import loops_of
 
 _UNREALISTIC = 2**50  # elements; a tensor beyond this is a mistake or an attack
+_MOST_POINTS = 2**55  # of one operator: beyond, its bytes and cycles may not fit into 64 bits
 _TEXT_LIMIT = 200  # characters of an attribute that is kept
 
 
@@ -60,20 +61,12 @@ def load_graph(
 
 
 def _find(source: str | Path) -> Path:
-    path = Path(source)
-    if path.is_file():
-        return path
-    packaged = named_file(str(source), "sample_graphs", ".onnx")
-    if packaged is not None:
-        return packaged
-    if path.is_dir():
-        raise FileError(
-            "this is a folder, not a model file", where=str(source), lever="Name a file inside it."
-        )
-    raise FileError(
+    return input_file(
+        source,
+        "sample_graphs",
+        ".onnx",
         "no such file, and no packaged sample of that name",
-        where=str(source),
-        lever="`tilewright samples` lists the samples.",
+        "`tilewright samples` lists the samples.",
     )
 
 
@@ -111,8 +104,19 @@ def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> O
         bindings=raw.bindings,
         symbols=raw.symbols,
         warnings=tuple(warnings),
-        refusal=raw.refusal,
+        refusal=raw.refusal or _uncountable(operators, tensors),
     )
+
+
+def _uncountable(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...]) -> str:
+    """What is too large for the numbers that the cost model counts with; empty where nothing is."""
+    for tensor in tensors:
+        if (tensor.elements or 0) > _UNREALISTIC:
+            return f"tensor {tensor.name!r} has the unrealistic size {size_text(tensor.shape)}"
+    for operator in operators:
+        if operator.points > _MOST_POINTS:
+            return f"operator {operator.name!r} has {operator.points:.1e} iterations, an unrealistic size"
+    return ""
 
 
 def _opaque_warnings(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...]) -> list[GraphWarning]:
@@ -127,8 +131,11 @@ def _opaque_warnings(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...
         elif operator.reason:
             out.append(GraphWarning(operator.name, operator.reason, "It is opaque: a fusion barrier."))
     if behind:
-        what = f"no shapes here nor in {len(behind) - 1} more operators, because of opaque ones before them"
-        out.append(GraphWarning(behind[0], what, "They are opaque as well."))
+        more = len(behind) - 1
+        here = f"here nor in {more:,} more operator{'s' * (more > 1)}" if more else "here"
+        lever = "They are opaque as well." if more else "It is opaque as well."
+        what = f"no shapes {here}, because of opaque ones before"
+        out.append(GraphWarning(behind[0], what, lever))
     return out
 
 

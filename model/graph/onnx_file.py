@@ -323,9 +323,7 @@ def _input_shape(value: ValueInfoProto, warnings: Warnings) -> tuple[int | str, 
         elif not dim.HasField("dim_value"):
             out.append(name)
         elif dim.dim_value == -1:
-            warnings.append(
-                (value.name, f"axis {axis} is -1, taken as unknown", f"Bind it: --bind {name}=number.")
-            )
+            warnings.append((value.name, f"axis {axis} is -1, taken as unknown", f"Bind {name} to a number."))
             out.append(name)
         else:
             out.append(dim.dim_value)

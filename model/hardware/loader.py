@@ -6,17 +6,15 @@ read but not counted yet, and what a file leaves out, goes into ``Accelerator.wa
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ..errors import FileError
 from ..graph.dtypes import BITS, PRECISIONS
-from ..packaged import folder, named_file
-from ..schema import Count, Name, NonNegative, Positive, Share, Strict, read_bytes, read_toml
+from ..packaged import input_file, packaged_names
+from ..schema import Count, Name, Positive, Share, Strict, read_bytes, read_toml
 from .accelerator import (
     Accelerator,
     Energy,
@@ -30,6 +28,20 @@ from .accelerator import (
     VectorUnit,
 )
 
+# Wider than any machine that was built; beyond, times and bytes would not fit into the numbers that count them.
+Rate = Annotated[float, Field(ge=1e3, le=1e18)]
+"""Bytes or cycles a second."""
+Seconds = Annotated[float, Field(ge=0, le=1.0)]
+"""A delay."""
+Cycles = Annotated[float, Field(ge=0, le=1e6)]
+"""Cycles an element."""
+Macs = Annotated[float, Field(ge=1e-3, le=1e9)]
+"""Multiply-accumulates a cycle and core."""
+Few = Annotated[Count, Field(le=2**20)]
+"""How many of something a machine has: cores, rows, lanes, registers."""
+Joules = Annotated[float, Field(ge=0, le=1e6)]
+"""Joules, or watts."""
+
 Dataflow = Literal["output-stationary", "weight-stationary", "input-stationary"]
 
 
@@ -42,22 +54,22 @@ def _known_precisions(table: dict[str, float]) -> dict[str, float]:
 
 
 class _Launch(Strict):
-    issue_s: NonNegative = 0.0
-    gap_s: NonNegative = 0.0
+    issue_s: Seconds = 0.0
+    gap_s: Seconds = 0.0
     instruction_memory_bytes: Count | None = None
 
 
 class _Partition(Strict):
-    slots: Count
-    cores_per_slot: Count
+    slots: Few
+    cores_per_slot: Few
 
 
 class _Systolic(Strict):
     kind: Literal["systolic"]
-    rows: Count
-    columns: Count
+    rows: Few
+    columns: Few
     dataflow: Dataflow = "output-stationary"
-    macs_per_cycle: Annotated[dict[str, Positive], Field(min_length=1)]
+    macs_per_cycle: Annotated[dict[str, Macs], Field(min_length=1)]
     overlap_folds: bool = False
     conv: Literal["channels", "im2col"] = "channels"
 
@@ -66,16 +78,16 @@ class _Systolic(Strict):
 
 class _TensorCore(Strict):
     kind: Literal["tensor-core"]
-    mma: Annotated[list[Count], Field(min_length=3, max_length=3)]
-    macs_per_cycle: Annotated[dict[str, Positive], Field(min_length=1)]
+    mma: Annotated[list[Few], Field(min_length=3, max_length=3)]
+    macs_per_cycle: Annotated[dict[str, Macs], Field(min_length=1)]
     conv: Literal["channels", "im2col"] = "channels"
 
     _precisions = field_validator("macs_per_cycle")(_known_precisions)
 
 
 class _VectorUnit(Strict):
-    lanes: Count
-    cycles: dict[str, NonNegative] = Field(default_factory=dict)
+    lanes: Few
+    cycles: dict[str, Cycles] = Field(default_factory=dict)
 
 
 class _Accumulators(Strict):
@@ -85,12 +97,18 @@ class _Accumulators(Strict):
 
 class _Simt(Strict):
     model: Literal["simt"]
-    per_core: Count
-    per_thread_max: Count
-    allocation_unit: Count
-    warp: Count
-    threads_max: Count
-    blocks_max: Count
+    per_core: Few
+    per_thread_max: Few
+    allocation_unit: Few
+    warp: Few
+    threads_max: Few
+    blocks_max: Few
+
+    @model_validator(mode="after")
+    def _hold_a_block(self) -> Self:
+        if not self.warp <= self.threads_max <= self.per_core:
+            raise ValueError("needs warp <= threads_max <= per_core: a register for each thread of a core")
+        return self
 
 
 class _Memory(Strict):
@@ -98,25 +116,25 @@ class _Memory(Strict):
     scope: Literal["device", "core"]
     kind: Literal["scratchpad", "cache"] = "scratchpad"
     capacity_bytes: Count
-    bandwidth_bytes_per_s: Positive | None = None
-    latency_s: NonNegative = 0.0
-    bandwidth_per_core_bytes_per_s: Positive | None = None
+    bandwidth_bytes_per_s: Rate | None = None
+    latency_s: Seconds = 0.0
+    bandwidth_per_core_bytes_per_s: Rate | None = None
     efficiency_loss: Share = 0.0
-    energy_j_per_byte: NonNegative = 0.0
+    energy_j_per_byte: Joules = 0.0
     double_buffer: bool = True
-    access_bytes: Count = 1
+    access_bytes: Few = 1
 
 
 class _Topology(Strict):
     kind: Literal["mesh", "ring", "bus", "crossbar"]
-    columns: Count = 1
-    off_home_factor_per_hop: NonNegative = 0.0
+    columns: Few = 1
+    off_home_factor_per_hop: Cycles = 0.0
 
 
 class _Energy(Strict):
-    mac_j: dict[str, NonNegative] = Field(default_factory=dict)
-    launch_j: NonNegative = 0.0
-    static_w: NonNegative = 0.0
+    mac_j: dict[str, Joules] = Field(default_factory=dict)
+    launch_j: Joules = 0.0
+    static_w: Joules = 0.0
 
     _precisions = field_validator("mac_j")(_known_precisions)
 
@@ -144,8 +162,8 @@ class _Hardware(Strict):
     format: Literal[1]
     name: Name
     source: Name = "assumed"
-    clock_hz: Positive
-    cores: Count
+    clock_hz: Rate
+    cores: Few
     launch: _Launch = _Launch()
     partition: _Partition | None = None
     matrix_unit: Annotated[_Systolic | _TensorCore, Field(discriminator="kind")] | None = None
@@ -201,7 +219,7 @@ def _bits(precision: str) -> int:
 
 def packaged_hardware() -> tuple[str, ...]:
     """Names of the machines that ship with the program, sorted."""
-    return tuple(sorted(path.stem for path in (folder("assets") / "hardware").glob("*.toml")))
+    return packaged_names("assets/hardware", ".toml")
 
 
 def hardware_path(source: str | Path) -> Path:
@@ -211,18 +229,12 @@ def hardware_path(source: str | Path) -> Path:
     ------
     FileError : neither; the message lists the packaged machines.
     """
-    path = Path(source)
-    if path.is_file():
-        return path
-    found = named_file(str(source), "assets/hardware", ".toml")
-    if found is not None:
-        return found
-    names = packaged_hardware()
-    close = difflib.get_close_matches(str(source), names, 1)
-    raise FileError(
-        f"no such machine file, and no packaged machine of that name ({', '.join(names)})",
-        where=str(source),
-        lever=f"Did you mean {close[0]}?" if close else "Give a .toml file or one of these names.",
+    return input_file(
+        source,
+        "assets/hardware",
+        ".toml",
+        f"no such machine file, and no packaged machine of that name ({', '.join(packaged_hardware())})",
+        "Give a .toml file or one of these names.",
     )
 
 

@@ -16,13 +16,12 @@ from pydantic import Field, field_validator
 from ..errors import FileError
 from ..graph.dtypes import PRECISIONS
 from ..graph.graph import OperatorGraph
-from ..schema import Count, Index, Name, Strict, read_bytes, read_json, write_whole
+from ..schema import MOST_FAULTS, Count, Index, Name, Strict, read_bytes, read_json, write_whole
 from .legality import check, named
 from .notation import find_operator, suggestion
 from .plan import FusionGroup, LevelTile, Plan
 
 _LARGEST_PLAN_BYTES = 64 << 20  # ten times the plan of a model with 20,000 operators
-_MOST_FAULTS = 20
 
 _LongName = Annotated[
     str, Field(min_length=1)
@@ -174,8 +173,8 @@ def _members(graph: OperatorGraph, document: _Plan, where: str) -> list[tuple[in
                 found.append(operator)
         members.append(tuple(sorted(found)))
     if faults:
-        more = f"; and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
-        raise FileError("; ".join(faults[:_MOST_FAULTS]) + more, where=where, lever=lever)
+        more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+        raise FileError("; ".join(faults[:MOST_FAULTS]) + more, where=where, lever=lever)
     return members
 
 

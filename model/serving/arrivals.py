@@ -297,7 +297,7 @@ def synthetic(
     expected = float(requests) if requests is not None else (window_s or (0.0, 0.0))[1] * rate_per_s
     if expected > 2e7 or expected / rate_per_s * 1e9 > LATEST_NS:
         raise UsageError(
-            f"{expected:,.0f} requests at {rate_per_s:g}/s are more than this version replays",
+            f"{expected:.6g} requests at {rate_per_s:g}/s are more than this version replays",
             lever="At most 20,000,000 requests within 36 years.",
         )
     draw = _poisson if kind == "poisson" else _constant

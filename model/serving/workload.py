@@ -7,13 +7,13 @@ here, so that a `Workload` is a complete value: serving is a pure function of it
 
 from __future__ import annotations
 
-import difflib
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FileError, UsageError
-from ..packaged import folder, named_file
+from ..packaged import input_file, named_file, packaged_names
 from ..schema import read_bytes, read_toml
 from .arrivals import read_trace, recorded, synthetic
 from .profile import load_profile
@@ -120,23 +120,17 @@ UNLIMITED = 0
 
 def packaged_workloads() -> tuple[str, ...]:
     """Names of the workloads that ship with the program, sorted."""
-    return tuple(sorted(path.stem for path in (folder("assets") / "workloads").glob("*.toml")))
+    return packaged_names("assets/workloads", ".toml")
 
 
 def workload_path(source: str | Path) -> Path:
     """The file that `source` means: a file of that name, else the packaged workload of that name."""
-    path = Path(source)
-    if path.is_file():
-        return path
-    found = named_file(str(source), "assets/workloads", ".toml")
-    if found is not None:
-        return found
-    names = packaged_workloads()
-    close = difflib.get_close_matches(str(source), names, 1)
-    raise FileError(
-        f"no such workload file, and no packaged workload of that name ({', '.join(names)})",
-        where=str(source),
-        lever=f"Did you mean {close[0]}?" if close else "Give a .toml file or one of these names.",
+    return input_file(
+        source,
+        "assets/workloads",
+        ".toml",
+        f"no such workload file, and no packaged workload of that name ({', '.join(packaged_workloads())})",
+        "Give a .toml file or one of these names.",
     )
 
 
@@ -181,11 +175,12 @@ def load_workload(source: str | Path) -> Workload:
 def _beside(name: str, path: Path, where: str) -> Path:
     """The file called `name` beside the workload file, or the packaged trace of that name."""
     for candidate in (path.parent / name, named_file(name, "assets/traces", Path(name).suffix)):
-        if candidate is not None and candidate.is_file():
+        if candidate is not None and os.path.isfile(candidate):
             return candidate
     raise FileError(
         f"names the file {name!r}, which is neither in {path.parent} nor among the packaged traces",
         where=where,
+        lever="Put it beside the workload file, or correct the name.",
     )
 
 

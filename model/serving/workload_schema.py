@@ -12,6 +12,11 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from ..schema import Count, Index, Name, Nanoseconds, NonNegative, Positive, Strict
 from .arrivals import TraceFormat
 
+Rate = Annotated[float, Field(ge=1e-6, le=1e9)]
+"""Requests a second: from one in eleven days to one a nanosecond."""
+Moment = Annotated[float, Field(ge=0, le=1.1e9)]
+"""Seconds since a workload's begin, at most 35 years."""
+
 
 class PlacementPart(Strict):
     kind: Literal["dynamic", "static", "round-robin", "home-first", "stealing"] = "dynamic"
@@ -49,12 +54,12 @@ class TraceArrivalsPart(Strict):
     kind: Literal["trace"]
     file: Name
     format: TraceFormat = "tilewright"
-    rate_per_s: Positive | None = None
+    rate_per_s: Rate | None = None
 
 
 class SyntheticArrivalsPart(Strict):
     kind: Literal["poisson", "constant"]
-    rate_per_s: Positive
+    rate_per_s: Rate
 
 
 class LaterArrivalsPart(Strict):
@@ -67,6 +72,13 @@ class LaterArrivalsPart(Strict):
 class JitterPart(Strict):
     kind: Literal["gamma"] = "gamma"
     cv: Annotated[float, Field(ge=0, le=10)]
+
+    @field_validator("cv")
+    @classmethod
+    def _drawable(cls, cv: float) -> float:
+        if 0 < cv < 1e-3:
+            raise ValueError(f"should be 0 or from 0.001 to 10, not {cv!r}")
+        return cv
 
 
 class BatchPart(Strict):
@@ -154,7 +166,7 @@ class WorkloadFile(Strict):
     format: Literal[1]
     seed: Index = 0
     requests: Count | None = None
-    window_s: Annotated[list[NonNegative], Field(min_length=2, max_length=2)] | None = None
+    window_s: Annotated[list[Moment], Field(min_length=2, max_length=2)] | None = None
     slots: Any = None
     placement: PlacementPart = PlacementPart()
     contention: ContentionPart = ContentionPart()
