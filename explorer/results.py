@@ -70,6 +70,7 @@ class Results(QObject):
         self._request_for = request_for
         self._epoch = 0
         self._load_epoch = 0
+        self._followed = (-1, -1)  # revision and load epoch of the tail that the worker began by itself
         self.load: Load | None = None
         self.cost: CostResult | None = None
         self.serving: ServingResult | None = None
@@ -102,7 +103,7 @@ class Results(QObject):
     def set_load(self, load: Load | None) -> None:
         """Another workload, or other slots or rate: only the tails are computed anew."""
         self.load = load
-        self._load_epoch += 1
+        self._load_epoch += 1  # after the load: the worker reads them in the other order
         self.serving = self.served = None
         if self.baseline is not None:
             self.baseline = replace(self.baseline, serving=None)
@@ -131,8 +132,17 @@ class Results(QObject):
                 lambda: self._engine.simulate(request),
                 lambda result: self._take_cost(result, epoch),
                 lambda fault: self._fail("cost", fault, epoch == self._epoch),
+                self._tail_after,
             )
         )
+
+    def _tail_after(self, cost: CostResult) -> Job | None:
+        """The tail of a plan, right behind its cost and not after a turn of the GUI thread. On the worker."""
+        load_epoch, load = self._load_epoch, self.load
+        if load is None or not cost.totals.feasible or self._runner.has_waiting(Lane.COST):
+            return None
+        self._followed = (cost.request.revision, load_epoch)
+        return self._tail(cost, load, load_epoch)
 
     def _take_cost(self, result: CostResult, epoch: int) -> None:
         shown = -1 if self.cost is None else self.cost.request.revision
@@ -145,7 +155,10 @@ class Results(QObject):
             self.baseline_changed.emit()
         self.cost_changed.emit(result)
         if not self._runner.has_waiting(Lane.COST):
-            self._ask_serving()
+            if self._followed == (result.request.revision, self._load_epoch):
+                self._ask_baseline()
+            else:  # it does not fit, or the load is another one by now
+                self._ask_serving()
 
     # -- serving -----------------------------------------------------------------------------------
     def _ask_serving(self) -> None:
@@ -158,18 +171,18 @@ class Results(QObject):
                 self.serving = self.served = None
                 self.serving_changed.emit(None)
         elif load is not None:
-            request = ServingRequest(cost, load.workload, load.slots, load.rate_per_s)
-            epoch = self._load_epoch
-            self._runner.submit(
-                Job(
-                    Lane.SERVING,
-                    "Serving the workload",
-                    lambda: self._engine.serve(request),
-                    lambda result: self._take_serving(request, result, epoch),
-                    lambda fault: self._fail("serving", fault, epoch == self._load_epoch),
-                )
-            )
+            self._runner.submit(self._tail(cost, load, self._load_epoch))
         self._ask_baseline()
+
+    def _tail(self, cost: CostResult, load: Load, epoch: int) -> Job:
+        request = ServingRequest(cost, load.workload, load.slots, load.rate_per_s)
+        return Job(
+            Lane.SERVING,
+            "Serving the workload",
+            lambda: self._engine.serve(request),
+            lambda result: self._take_serving(request, result, epoch),
+            lambda fault: self._fail("serving", fault, epoch == self._load_epoch),
+        )
 
     def _take_serving(self, request: ServingRequest, result: ServingResult, epoch: int) -> None:
         shown = -1 if self.served is None else self.served.revision

@@ -83,15 +83,19 @@ class Layout:
 class Member:
     """A group with its block: which tensors and lines (rows of ``graph.edges``) its parts stand for.
 
-    ``leaving`` : pairs of an edge that leaves and the exit that it takes.
+    Attributes
+    ----------
+    entry_of, exit_of : by a tensor that comes in, or goes out, its entry or exit of the block.
+    leaving, exits : edges that leave, and the exit that each takes.
     """
 
     block: Block
-    tensors_in: tuple[int, ...]
-    tensors_out: tuple[int, ...]
+    entry_of: dict[int, int]
+    exit_of: dict[int, int]
     inner: tuple[int, ...]
     entering: tuple[int, ...]
-    leaving: tuple[tuple[int, int], ...]
+    leaving: tuple[int, ...]
+    exits: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +222,12 @@ def _member(
     )
     return Member(
         make_block(shape),
-        tuple(entry),
-        tuple(leaves),
+        entry,
+        leaves,
         tuple(inner),
         tuple(entering),
-        tuple((row, leaves[rows[row][2]]) for row in leaving),
+        tuple(leaving),
+        tuple(leaves[rows[row][2]] for row in leaving),
     )
 
 
@@ -260,14 +265,15 @@ class _Outer:
 
     def _ports(self) -> None:
         """x at which each crossing leaves its producer's hull and enters its reader's."""
-        leaves, enters = [], []
-        found_out = [dict(zip(m.tensors_out, range(len(m.tensors_out)), strict=True)) for m in self.members]
-        found_in = [dict(zip(m.tensors_in, range(len(m.tensors_in)), strict=True)) for m in self.members]
-        for tensor, source, target in zip(
-            self.tensor.tolist(), self.source.tolist(), self.target.tolist(), strict=True
-        ):
-            leaves.append(self.blocks[source].exits[found_out[source][tensor]])
-            enters.append(self.blocks[target].entries[found_in[target][tensor]])
+        members, tensors = self.members, self.tensor.tolist()
+        leaves = [
+            (member := members[group]).block.exits[member.exit_of[tensor]]
+            for group, tensor in zip(self.source.tolist(), tensors, strict=True)
+        ]
+        enters = [
+            (member := members[group]).block.entries[member.entry_of[tensor]]
+            for group, tensor in zip(self.target.tolist(), tensors, strict=True)
+        ]
         self.leaves_at = self.left[self.source] + np.array(leaves)
         entry = np.array(enters)
         passes = self.placed.lane_end > self.placed.lane_first
@@ -297,7 +303,7 @@ class _Outer:
                 for j, b in enumerate(sides[:i])
             )
             if straight < 0:
-                block = self.blocks[target] = self.blocks[target].mirrored()
+                block = self.blocks[target] = self.blocks[target].mirrored
                 entry[found] = block.width - entry[found]
                 gone = np.flatnonzero(self.source == target)
                 middle = self.left[target] + block.width / 2
@@ -405,38 +411,88 @@ class _Outer:
 
     def _routes(self, corner: Points) -> tuple[NDArray[np.int64], Points]:
         """Every edge from box to box: the inside of the producer's hull, the line between, the reader's."""
+        edges = len(self.edges)
         lines, line_start = self._lines()
-        count = len(self.edges)
-        pieces: list[list[Points]] = [[] for _ in range(count)]
-        owners: list[list[int]] = [[] for _ in range(count)]
-        nowhere = len(self.members)  # lines between hulls are in world coordinates already
-        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
-            for row, route in zip(member.inner, block.inner, strict=True):
-                pieces[row].append(route)
-                owners[row].append(g)
-            for row, exit_ in member.leaving:
-                pieces[row].append(block.exit_routes[exit_])
-                owners[row].append(g)
-        bounds = line_start.tolist()
-        for row, crossing in zip(self.outside.tolist(), self.crossing_of.tolist(), strict=True):
-            pieces[row].append(lines[bounds[crossing] : bounds[crossing + 1]])
-            owners[row].append(nowhere)
-        enters = dict(zip(self.outside.tolist(), self.enters_at[self.crossing_of].tolist(), strict=True))
-        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
-            top, left = float(block.boxes[0, 1]), float(self.left[g])
-            for row, route in zip(member.entering, block.entry_routes, strict=True):
-                if self.lone[g]:  # entries of lone operators changed places
-                    x = enters[row] - left
-                    route = np.array([(x, 0.0), (x, top)])
-                pieces[row].append(route)
-                owners[row].append(g)
-        flat = [piece for found in pieces for piece in found]
-        owner = np.array([o for found in owners for o in found], dtype=np.int64)
-        lengths = np.array([len(piece) for piece in flat], dtype=np.int64)
-        shift = np.concatenate([corner, np.zeros((1, 2))])
-        if not flat:
-            return np.zeros(1, dtype=np.int64), np.zeros((0, 2))
-        points = np.concatenate(flat) + np.repeat(shift[owner], lengths, axis=0)
-        of_edge = np.repeat(np.arange(count), [len(found) for found in pieces])
-        per_edge = np.bincount(of_edge, weights=lengths, minlength=count).astype(np.int64)
-        return np.concatenate([[0], np.cumsum(per_edge)]), points
+        line_length = np.diff(line_start)[self.crossing_of]
+        inside, entries = self._inside(corner), self._entries(corner)
+        lengths = np.zeros((3, edges), dtype=np.int64)
+        lengths[0, inside.rows] = inside.lengths
+        lengths[1, self.outside] = line_length
+        lengths[2, entries.rows] = entries.lengths
+        start = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
+        begin = start[:-1] + np.concatenate(
+            [np.zeros((1, edges), dtype=np.int64), np.cumsum(lengths, axis=0)[:2]]
+        )
+        points = np.empty((int(start[-1]), 2))
+        points[_runs(begin[0, inside.rows], inside.lengths)] = inside.points
+        points[_runs(begin[1, self.outside], line_length)] = lines[
+            _runs(line_start[self.crossing_of], line_length)
+        ]
+        points[_runs(begin[2, entries.rows], entries.lengths)] = entries.points
+        return start, points
+
+    def _inside(self, corner: Points) -> _Strokes:
+        """Lines inside the hulls of their producers: to a reader in the same group, or to an exit."""
+        routes: list[Points] = []
+        rows: list[int] = []
+        counts: list[int] = []
+        for member, block in zip(self.members, self.blocks, strict=True):
+            routes += block.inner
+            rows += member.inner
+            rows += member.leaving
+            if len(block.exit_routes) == 1:
+                routes += block.exit_routes * len(member.exits)
+            else:
+                routes += [block.exit_routes[taken] for taken in member.exits]
+            counts.append(len(member.inner) + len(member.exits))
+        return _strokes(rows, routes, counts, corner)
+
+    def _entries(self, corner: Points) -> _Strokes:
+        """Lines inside the hulls of their readers; those of lone operators run straight down."""
+        routes: list[Points] = []
+        rows: list[int] = []
+        counts = np.zeros(len(self.members), dtype=np.int64)
+        several = np.flatnonzero(~self.lone).tolist()
+        for group in several:
+            routes += self.blocks[group].entry_routes
+            rows += self.members[group].entering
+            counts[group] = len(self.members[group].entering)
+        into_several = _strokes(rows, routes, counts, corner)
+        alone = self.lone[self.target[self.crossing_of]]
+        crossing = self.crossing_of[alone]
+        group = self.target[crossing]
+        tops = np.array([float(block.boxes[0, 1]) for block in self.blocks])
+        x, y = self.enters_at[crossing], corner[group, 1]
+        straight = np.stack([x, y, x, y + tops[group]], axis=1).reshape(-1, 2)
+        return _Strokes(
+            np.concatenate([into_several.rows, self.outside[alone]]),
+            np.concatenate([into_several.lengths, np.full(len(crossing), 2)]),
+            np.concatenate([into_several.points, straight]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Strokes:
+    """Parts of lines: the row of ``graph.edges`` and the number of points of each, and all points in a row."""
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    points: Points
+
+
+def _strokes(
+    rows: list[int], routes: list[Points], counts: list[int] | NDArray[np.int64], corner: Points
+) -> _Strokes:
+    """Routes inside blocks as parts in the world: ``counts`` of them lie in each block, one after the other."""
+    lengths = np.array([len(route) for route in routes], dtype=np.int64)
+    if not routes:
+        return _Strokes(np.zeros(0, dtype=np.int64), lengths, np.zeros((0, 2)))
+    owner = np.repeat(np.arange(len(counts)), counts)
+    points = np.concatenate(routes) + np.repeat(corner[owner], lengths, axis=0)
+    return _Strokes(np.array(rows, dtype=np.int64), lengths, points)
+
+
+def _runs(begin: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``begin[0], begin[0] + 1, ... lengths[0] of them, begin[1] ...``."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(begin - before, lengths)
