@@ -23,6 +23,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
+from .digest import Digest
 from .engine import Engine, ServingRequest
 from .names import group_name
 from .plan_edit import PlanEdit, idle_levels, tiles_lost
@@ -165,6 +166,11 @@ class Document(QObject):
     def cost(self) -> CostResult | None:
         """The newest cost result; its request says of which plan."""
         return self.results.cost
+
+    @property
+    def digest(self) -> Digest | None:
+        """The newest cost result as arrays."""
+        return self.results.digest
 
     @property
     def serving(self) -> ServingResult | None:

@@ -16,6 +16,7 @@ from PySide6.QtCore import QObject, Signal
 from model.cost.result import CostRequest, CostResult, Totals
 from model.plan.plan import Plan
 
+from .digest import Digest
 from .engine import Engine, ServingRequest
 from .runner import Job, Lane, Runner
 
@@ -72,10 +73,15 @@ class Results(QObject):
         self._load_epoch = 0
         self._followed = (-1, -1)  # revision and load epoch of the tail that the worker began by itself
         self.load: Load | None = None
-        self.cost: CostResult | None = None
+        self.digest: Digest | None = None  # of the cost that is shown
         self.serving: ServingResult | None = None
         self.served: ServingRequest | None = None
         self.baseline: Baseline | None = None
+
+    @property
+    def cost(self) -> CostResult | None:
+        """The cost result that is shown."""
+        return None if self.digest is None else self.digest.result
 
     @property
     def epoch(self) -> int:
@@ -94,7 +100,7 @@ class Results(QObject):
         """Another graph, machine or precision: nothing that was computed counts any more."""
         self._epoch += 1
         self._load_epoch += 1
-        self.cost = self.serving = self.served = None
+        self.digest = self.serving = self.served = None
         self.baseline = None if baseline is None else replace(baseline, totals=None, serving=None)
         self.baseline_changed.emit()
         self.cost_changed.emit(None)
@@ -129,10 +135,10 @@ class Results(QObject):
             Job(
                 Lane.COST,
                 "Computing traffic and latency",
-                lambda: self._engine.simulate(request),
-                lambda result: self._take_cost(result, epoch),
+                lambda: self._engine.digest(self._engine.simulate(request)),
+                lambda digest: self._take_cost(digest, epoch),
                 lambda fault: self._fail("cost", fault, epoch == self._epoch),
-                self._tail_after,
+                lambda digest: self._tail_after(digest.result),
             )
         )
 
@@ -144,11 +150,12 @@ class Results(QObject):
         self._followed = (cost.request.revision, load_epoch)
         return self._tail(cost, load, load_epoch)
 
-    def _take_cost(self, result: CostResult, epoch: int) -> None:
+    def _take_cost(self, digest: Digest, epoch: int) -> None:
+        result = digest.result
         shown = -1 if self.cost is None else self.cost.request.revision
         if epoch != self._epoch or result.request.revision <= shown:
             return
-        self.cost = result
+        self.digest = digest
         baseline = self.baseline
         if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
             self.baseline = replace(baseline, totals=result.baseline)

@@ -10,15 +10,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from explorer import header, look
+from explorer.digest import Demand, Digest, level_pairs
 from explorer.document import Document
 from explorer.names import group_name
-from explorer.panels.demand import Demand, DemandProfile
+from explorer.panels.demand import DemandProfile
 from explorer.panels.distribution import Curve
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
     Heatmap,
     Scale,
-    level_pairs,
     rows_by_group,
     rows_by_operator,
     rows_by_tensor,
@@ -101,7 +101,9 @@ def test_a_hidden_panel_catches_up_when_shown(qtbot, document, kind):
 
 def test_traffic_rows_sum_to_the_result_in_every_mode():
     result = made_results.cost()
+    digest = Digest.of(result)
     pairs = level_pairs(result)
+    assert pairs == digest.pairs
     assert pairs == (("DRAM", "buffer"), ("buffer", "registers"))
     for pair in pairs:
         want = sum(
@@ -110,13 +112,14 @@ def test_traffic_rows_sum_to_the_result_in_every_mode():
             for row in group.traffic
             if (row.outer, row.inner) == pair
         )
-        for rows in (rows_by_group(result), rows_by_operator(result), rows_by_tensor(result)):
+        for rows in (rows_by_group(digest), rows_by_operator(digest), rows_by_tensor(digest)):
             assert sum(row.total(pair) for row in rows) == want
 
 
 def test_the_colour_scale_spans_what_is_shown_and_survives_one_number():
-    rows = rows_by_group(made_results.cost())
-    scale = Scale.of(rows, (("DRAM", "buffer"),))
+    digest = Digest.of(made_results.cost())
+    scale = Scale.of(rows_by_group(digest), digest.pairs)
+    assert scale == Scale.of_groups(digest)
     assert scale.fraction(int(scale.low)) == 0.0 and scale.fraction(int(scale.high)) == 1.0
     assert Scale(5, 5).fraction(5) == 1.0
     assert Scale.of([], ()) == Scale(0, 0)
@@ -148,7 +151,7 @@ def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):
 
 
 def test_gauges_put_what_spills_first_and_say_it_in_words():
-    rows = gauge_rows(made_results.cost())
+    rows = gauge_rows(Digest.of(made_results.cost()))
     assert rows[0].spills and rows[0].index == 2
     assert "spills 3.0 MiB" in rows[0].reading and rows[0].state == "bad"
     assert "Try: split before Mul_8" in rows[0].tip
@@ -159,7 +162,7 @@ def test_simt_gauges_show_occupancy():
     result = made_results.cost()
     use = replace(result.groups[0].registers, live=181, limit=255, unit="registers per thread", occupancy=0.5)
     groups = (replace(result.groups[0], registers=use), *result.groups[1:])
-    row = next(r for r in gauge_rows(replace(result, groups=groups)) if r.index == 0)
+    row = next(r for r in gauge_rows(Digest.of(replace(result, groups=groups))) if r.index == 0)
     assert row.reading == "181 / 255 · occupancy 0.50"
 
 
@@ -240,8 +243,8 @@ def test_register_advice_is_of_the_selected_group(qtbot, document):
     qtbot.addWidget(panel)
     panel.show()
     fill(qtbot, document)
-    spilling = next(row for row in gauge_rows(document.cost) if row.spills or row.use.relief)
-    calm = next(row for row in gauge_rows(document.cost) if not row.spills and not row.use.relief)
+    spilling = next(row for row in gauge_rows(document.digest) if row.spills or row.use.relief)
+    calm = next(row for row in gauge_rows(document.digest) if not row.spills and not row.use.relief)
     document.select(spilling.operators)
     panel.catch_up()
     assert panel.advice.isVisible() and panel.advice.text().startswith(group_name(spilling.index))

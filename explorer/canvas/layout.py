@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,41 @@ class Layout:
     bounds: tuple[float, float, float, float]
     provisional: bool = False
 
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Lines cut at their points, to be found by where they lie; `lay_out` makes them on the worker."""
+        points, start = self.route_points, self.route_start
+        count = len(start) - 1
+        boxes = np.zeros((0, 4))
+        if count:
+            low = np.minimum.reduceat(points, start[:-1], axis=0)
+            high = np.maximum.reduceat(points, start[:-1], axis=0)
+            boxes = np.concatenate([low, high], axis=1)
+        first = np.ones(len(points), dtype=np.bool_)
+        first[start[1:] - 1] = False
+        at = np.flatnonzero(first)
+        a, b = points[at], points[at + 1]
+        owner = np.repeat(np.arange(count), np.diff(start))[at]
+        return Pieces(boxes, at, owner, np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A piece lies between two points of one line; it is named by the first of them.
+
+    Attributes
+    ----------
+    edge_boxes : float64[edges, 4], left, top, right, bottom of each line.
+    at : int64[pieces], rows of ``route_points``.
+    edge : int64[pieces], whose line it is part of.
+    boxes : float64[pieces, 4].
+    """
+
+    edge_boxes: Points
+    at: NDArray[np.int64]
+    edge: NDArray[np.int64]
+    boxes: Points
+
 
 @dataclass(frozen=True, eq=False)
 class Member:
@@ -115,7 +151,9 @@ def lay_out(request: LayoutRequest) -> Layout:
     edges = graph.edges.astype(np.int64)
     group_of = plan.membership.astype(np.int64)
     members = _members(graph, plan, group_of, edges, request.members)
-    return _Outer(graph, plan, edges, group_of, members).layout()
+    layout = _Outer(graph, plan, edges, group_of, members).layout()
+    _ = layout.pieces
+    return layout
 
 
 def provisional(graph: OperatorGraph, plan: Plan) -> Layout:

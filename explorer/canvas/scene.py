@@ -21,13 +21,15 @@ from model.cost.result import CostResult, GroupResult
 from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import Plan
 
-from .blocks import BOTTOM, CHIP, PAD, TITLE, has_hull
+from ..digest import Digest
+from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
 from .layout import Layout
 
 STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
+_NOWHERE = (0.0, 0.0, 0.0, 0.0)
 
 
 class Part(Enum):
@@ -64,12 +66,28 @@ class Chip:
     y: float
 
 
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """What another plan changes of the picture.
+
+    Attributes
+    ----------
+    kept : per group its index in the plan before, -1 where it is new.
+    touched : around hulls and chips that came, went or changed.
+    renamed : around hulls that only have another number.
+    """
+
+    kept: NDArray[np.int64]
+    touched: Rect | None
+    renamed: Rect | None
+
+
 class Scene:
-    """Everything that is drawn for one graph, plan and result. Lives on the GUI thread."""
+    """Everything that is drawn for one graph, plan and result. Made on any thread; then lives on the GUI thread."""
 
     def __init__(self, layout: Layout) -> None:
         self.graph: OperatorGraph = layout.graph
-        self.traffic = OperatorTraffic(self.graph)
+        self.traffic = OperatorTraffic(len(self.graph.operators))
         self.is_view = np.array([o.kind is OpKind.VIEW for o in self.graph.operators], dtype=np.bool_)
         self.is_opaque = np.array([o.kind is OpKind.OPAQUE for o in self.graph.operators], dtype=np.bool_)
         self.edge_bytes = np.array(
@@ -77,7 +95,8 @@ class Scene:
         )
         self.edge_class = _classes(self.edge_bytes)
         self.plan = layout.plan
-        self.results: dict[tuple[int, ...], GroupResult] = {}
+        self._result: CostResult | None = None
+        self._result_of: dict[int, GroupResult] | None = None
         self.set_layout(layout)
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -85,26 +104,12 @@ class Scene:
         """Take new positions; the plan stays."""
         self.layout = layout
         self.boxes = layout.boxes
-        points, start = layout.route_points, layout.route_start
-        if len(start) > 1:
-            low = np.minimum.reduceat(points, start[:-1], axis=0)
-            high = np.maximum.reduceat(points, start[:-1], axis=0)
-            self.edge_boxes = np.concatenate([low, high], axis=1)
-        else:
-            self.edge_boxes = np.zeros((0, 4))
-        # A piece lies between two points of one line; it is named by the first of them.
-        first = np.ones(len(points), dtype=np.bool_)
-        first[start[1:] - 1] = False
-        self._pieces = np.flatnonzero(first)
-        owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        self.piece_edge = owner[self._pieces]
-        a, b = points[self._pieces], points[self._pieces + 1]
-        self._piece_boxes = np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1)
+        self.edge_boxes = layout.pieces.edge_boxes
         self._hulls_of_all()
         self._place_chips()
 
-    def set_plan(self, plan: Plan) -> Rect | None:
-        """Show `plan` over the same positions; the part of the world whose picture changes, None if none."""
+    def set_plan(self, plan: Plan) -> PlanChange | None:
+        """Show `plan` over the same positions; what changes, None where it is shown already."""
         if plan is self.plan:
             return None
         before, self.plan = self.plan, plan
@@ -113,10 +118,9 @@ class Scene:
         kept = np.array([old_index.get(id(group), -1) for group in plan.groups], dtype=np.int64)
         fresh = np.flatnonzero(kept < 0)
         rects = old_rects[kept] if len(old_rects) else np.zeros((len(plan.groups), 4))
-        drawn = self.hull_drawn[kept] if len(old_rects) else np.zeros(len(plan.groups), dtype=np.bool_)
-        loose = {int(now): self._loose[was] for now, was in enumerate(kept.tolist()) if was in self._loose}
-        self.hull_rects, self.hull_drawn, self._loose = rects, drawn, loose
-        self.group_of = plan.membership.astype(np.int64)
+        loose = self._loose[kept] if len(old_rects) else np.zeros(len(plan.groups), dtype=np.bool_)
+        self.hull_rects, self._loose = rects, loose
+        self._take_groups()
         for group in fresh.tolist():
             self._hull(group)
         self._place_chips()
@@ -125,35 +129,76 @@ class Scene:
         moved = np.setxor1d(old_edges, self.chip_edges)
         anchors = self.layout.anchors[moved]
         touched.append(np.concatenate([anchors - CHIP, anchors + CHIP], axis=1))
-        every = np.concatenate(touched)
-        every = every[~np.isnan(every).any(axis=1)]
-        if not len(every):
-            return None
-        low, high = every[:, :2].min(axis=0) - PAD, every[:, 2:].max(axis=0) + PAD
-        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+        renamed = self.hull_rects[(kept >= 0) & (kept != np.arange(len(kept)))]
+        return PlanChange(kept, around(np.concatenate(touched)), around(renamed))
 
-    def set_result(self, result: CostResult | None) -> None:
-        """Take the numbers of `result`; groups that it does not know show none."""
-        self.traffic.update(result)
-        self.results = {} if result is None else {group.operators: group for group in result.groups}
+    def set_result(self, digest: Digest | None) -> Rect | None:
+        """Take the numbers of a result; groups that it does not know show none.
+
+        Returns the part of the world whose picture changes, None if none.
+        """
+        steps, before = self.traffic.steps(), self._results_shown()
+        self.traffic.update(digest)
+        self._result, self._result_of = None if digest is None else digest.result, None
+        other = np.flatnonzero(self.traffic.steps() != steps)
+        touched = [self.boxes[other]]
+        groups = [
+            group
+            for group, (was, now) in enumerate(zip(before, self._results_shown(), strict=True))
+            if was is not now and not _looks_alike(was, now)
+        ]
+        touched.append(self.hull_rects[groups])
+        loose = [
+            operator
+            for group in groups
+            if self._loose[group]
+            for operator in self.plan.groups[group].operators
+        ]
+        touched.append(self.boxes[loose])
+        return around(np.concatenate(touched))
+
+    def _results_shown(self) -> list[GroupResult | None]:
+        """The numbers of every shown group."""
+        if self._result is None:
+            return [None] * len(self.plan.groups)
+        if self._result.request.plan is self.plan:
+            return list(self._result.groups)
+        return [self.result_of(group) for group in range(len(self.plan.groups))]
 
     def result_of(self, group: int) -> GroupResult | None:
         """The numbers of a shown group, or None where the newest result has none for it."""
-        return self.results.get(self.plan.groups[group].operators)
+        if self._result is None:
+            return None
+        if self._result.request.plan is self.plan:
+            return self._result.groups[group]
+        if self._result_of is None:
+            self._result_of = {found.operators[0]: found for found in self._result.groups}
+        operators = self.plan.groups[group].operators
+        found = self._result_of.get(operators[0])
+        return found if found is not None and found.operators == operators else None
 
     # -- hulls ---------------------------------------------------------------------------------------
-    def _hulls_of_all(self) -> None:
-        count = len(self.plan.groups)
+    def _take_groups(self) -> None:
+        """Membership, and which groups have a hull: a view alone is no launch and has none."""
+        groups = self.plan.groups
         self.group_of = self.plan.membership.astype(np.int64)
-        self.hull_rects = np.zeros((count, 4))
-        self.hull_drawn = np.zeros(count, dtype=np.bool_)
-        self._loose: dict[int, bool] = {}
-        for group in range(count):
-            self._hull(group)
+        first = np.array([group.operators[0] for group in groups], dtype=np.int64)
+        alone = np.bincount(self.group_of, minlength=len(groups)) == 1
+        self.hull_drawn = ~(alone & self.is_view[first])
+
+    def _hulls_of_all(self) -> None:
+        frames = self.layout.frames
+        found = [frames.get(group.operators) for group in self.plan.groups]
+        self.hull_rects = np.array([frame or _NOWHERE for frame in found]).reshape(-1, 4)
+        self._loose = np.zeros(len(found), dtype=np.bool_)
+        self._take_groups()
+        for group, frame in enumerate(found):
+            if frame is None:
+                self._hull(group)
 
     def _hull(self, group: int) -> None:
         operators = self.plan.groups[group].operators
-        self.hull_drawn[group] = has_hull(self.graph, operators)
+        self._loose[group] = False
         frame = self.layout.frames.get(operators)
         if frame is not None:
             self.hull_rects[group] = frame
@@ -177,7 +222,7 @@ class Scene:
 
     def is_loose(self, group: int) -> bool:
         """Whether the group's rectangle would enclose foreign boxes, so that its hull is their union."""
-        return self._loose.get(group, False)
+        return bool(self._loose[group])
 
     def inner_edges(self, group: int) -> NDArray[np.int64]:
         """Rows of ``graph.edges`` inside a group."""
@@ -230,14 +275,15 @@ class Scene:
 
     def edges_in(self, rect: Rect) -> NDArray[np.int64]:
         """Edges of which a piece may meet `rect`."""
-        return np.unique(self.piece_edge[_meeting(self._piece_boxes, rect)])
+        pieces = self.layout.pieces
+        return np.unique(pieces.edge[_meeting(pieces.boxes, rect)])
 
     def pieces_in(self, rect: Rect) -> tuple[NDArray[np.int64], Points, Points]:
         """Per piece of a line that may meet `rect`: its edge, and the points between which it runs."""
-        found = _meeting(self._piece_boxes, rect)
-        at = self._pieces[found]
-        points = self.layout.route_points
-        return self.piece_edge[found], points[at], points[at + 1]
+        pieces, points = self.layout.pieces, self.layout.route_points
+        found = _meeting(pieces.boxes, rect)
+        at = pieces.at[found]
+        return pieces.edge[found], points[at], points[at + 1]
 
     def chips_in(self, rect: Rect) -> NDArray[np.int64]:
         """Chips that meet `rect`; none in a provisional picture, where no line keeps room for them."""
@@ -343,6 +389,26 @@ def along(
     rise = 1.5 * t * (1.0 - t) + t**3
     y = a[:, 1:] + (b[:, 1:] - a[:, 1:]) * np.where(np.abs(b[:, :1] - a[:, :1]) < STRAIGHT, t, rise)
     return np.stack([x, np.clip(y, top, bottom)], axis=2)
+
+
+def _looks_alike(was: GroupResult | None, now: GroupResult | None) -> bool:
+    """Whether the titles and hulls that two results give a group are the same: not so where only one is there."""
+    if was is None or now is None:
+        return False
+    return (
+        was.latency_s == now.latency_s
+        and was.infeasible == now.infeasible
+        and was.registers.spilled_bytes == now.registers.spilled_bytes
+    )
+
+
+def around(boxes: Points) -> Rect | None:
+    """The rectangle around boxes, with room for a rim and a title; None where there is none."""
+    boxes = boxes[~np.isnan(boxes).any(axis=1)]
+    if not len(boxes):
+        return None
+    low, high = boxes[:, :2].min(axis=0) - TITLE, boxes[:, 2:].max(axis=0) + TITLE
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
 def _meeting(boxes: Points, rect: Rect) -> NDArray[np.int64]:

@@ -93,7 +93,8 @@ class Panel(QWidget):
     def invalidate(self, *_: object) -> None:
         """Draw anew, in a turn of the event loop of its own, or when next shown."""
         self._behind = True
-        if self.isVisible():
+        # Behind another tab Qt counts a panel as visible, but no part of it is.
+        if self.isVisible() and not self.visibleRegion().isEmpty():
             self._soon.start()
 
     def showEvent(self, event: QShowEvent) -> None:
