@@ -104,6 +104,7 @@ class Bench:
         from PySide6.QtCore import QSettings
 
         from .document import Document
+        from .pace import Pace
         from .window import Window
 
         settings = QSettings(str(folder / "settings.ini"), QSettings.Format.IniFormat)
@@ -112,6 +113,7 @@ class Bench:
         window.canvas.stage.animated = False
         window.resize(1680, 1020)
         window.show()
+        pace = Pace(document)
         try:
             document.start_kernels()
             self._until(lambda: document.ready, "kernels")
@@ -121,6 +123,7 @@ class Bench:
             return list(self._rows(window, source))
         finally:
             window.close()
+            pace.end()
             document.close()
             window.deleteLater()
             self._application.processEvents()

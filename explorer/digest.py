@@ -137,6 +137,8 @@ class Digest:
     operator_bytes : float64[operators], bytes that each moves from and to DRAM.
     latency_s : float64[groups].
     live, limit, spilled : int64[groups], of `RegisterUse`.
+    looks : float64[groups, 3], what the canvas writes and draws of a group: latency, spilled bytes, and a number
+        for how it does not fit, 0 where it fits.
     demand : what one request asks of DRAM, phase by phase.
     """
 
@@ -150,6 +152,7 @@ class Digest:
     live: Figures
     limit: Figures
     spilled: Figures
+    looks: NDArray[np.float64]
     demand: Demand
 
     @classmethod
@@ -164,15 +167,13 @@ class Digest:
         if traffic is None:
             traffic = _summed(result)
         uses = [group.registers for group in groups]
-        return cls(
-            result,
-            *traffic,
-            np.array([group.latency_s for group in groups], dtype=np.float64),
-            np.array([use.live for use in uses], dtype=np.int64),
-            np.array([use.limit for use in uses], dtype=np.int64),
-            np.array([use.spilled_bytes for use in uses], dtype=np.int64),
-            Demand.of(result),
-        )
+        latency_s = np.array([group.latency_s for group in groups], dtype=np.float64)
+        live = np.array([use.live for use in uses], dtype=np.int64)
+        limit = np.array([use.limit for use in uses], dtype=np.int64)
+        spilled = np.array([use.spilled_bytes for use in uses], dtype=np.int64)
+        unfit = np.array([0 if group.infeasible is None else hash(group.infeasible) for group in groups])
+        looks = np.stack([latency_s, spilled, unfit], axis=1).astype(np.float64)
+        return cls(result, *traffic, latency_s, live, limit, spilled, looks, Demand.of(result))
 
 
 _Sums = tuple[tuple[Pair, ...], Figures, Figures, NDArray[np.bool_], NDArray[np.float64]]

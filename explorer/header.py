@@ -162,8 +162,12 @@ def _percentile(
 
 def _feasible(cost: CostResult) -> MetricValue:
     whole = len(cost.groups)
-    lacking = [index for index, group in enumerate(cost.groups) if group.infeasible is not None]
-    spilling = [index for index, group in enumerate(cost.groups) if group.registers.spilled_bytes]
+    lacking: list[int] = []
+    spilling: list[int] = []
+    if not cost.totals.feasible:  # the totals say so at once where there is none
+        lacking = [index for index, group in enumerate(cost.groups) if group.infeasible is not None]
+    if cost.totals.spill_bytes:
+        spilling = [index for index, group in enumerate(cost.groups) if group.registers.spilled_bytes]
     aside = against = state = ""
     if lacking:
         aside, against, state = "do not fit", _some(lacking), "bad"

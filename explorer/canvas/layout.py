@@ -36,12 +36,14 @@ from .blocks import (
     BEND_MAX,
     BEND_MIN,
     BLOCK_GAP,
+    BOTTOM,
     BOX,
     CHIP,
     CHIP_LANE,
     CHIP_LANES,
     COLUMN_GAP,
     FEW_ENTRIES,
+    PAD,
     ROW_GAP,
     Block,
     Points,
@@ -78,6 +80,13 @@ class Layout:
     anchors: Points
     bounds: tuple[float, float, float, float]
     provisional: bool = False
+
+    @cached_property
+    def hulls(self) -> Points:
+        """float64[groups, 4], `frames` in the order of the plan; not a number where there is none."""
+        frames, nowhere = self.frames, (np.nan,) * 4
+        found = [frames.get(group.operators, nowhere) for group in self.plan.groups]
+        return np.array(found, dtype=np.float64).reshape(-1, 4)
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -152,7 +161,7 @@ def lay_out(request: LayoutRequest) -> Layout:
     group_of = plan.membership.astype(np.int64)
     members = _members(graph, plan, group_of, edges, request.members)
     layout = _Outer(graph, plan, edges, group_of, members).layout()
-    _ = layout.pieces
+    _ = layout.pieces, layout.hulls  # made here and not on the GUI thread
     return layout
 
 
@@ -179,7 +188,11 @@ def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
     ends = np.stack([x[edges[:, 1]], boxes[edges[:, 1], 1]], axis=1)
     points = np.stack([tops, ends], axis=1).reshape(-1, 2)
     start = np.arange(len(edges) + 1, dtype=np.int32) * 2
-    return Layout(graph, plan, boxes, {}, start, points, (tops + ends) / 2, _bounds(boxes), provisional=True)
+    # Rims that leave the rows apart; groups of several operators are what the scene makes of their boxes.
+    rims = boxes + np.array([-PAD, -ROW_GAP + 2.0, PAD, BOTTOM])
+    frames = {(operator,): (a, b, c, d) for operator, (a, b, c, d) in enumerate(rims.tolist())}
+    anchors = (tops + ends) / 2
+    return Layout(graph, plan, boxes, frames, start, points, anchors, _bounds(boxes), provisional=True)
 
 
 def _nothing(graph: OperatorGraph, plan: Plan) -> Layout:

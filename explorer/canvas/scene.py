@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import is_
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.cost.result import CostResult, GroupResult
+from model.cost.result import GroupResult
 from model.graph.graph import OperatorGraph, OpKind
-from model.plan.plan import Plan
+from model.plan.plan import FusionGroup, Plan
 
 from ..digest import Digest
 from .blocks import BOTTOM, CHIP, PAD, TITLE
@@ -29,7 +31,6 @@ from .layout import Layout
 STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
-_NOWHERE = (0.0, 0.0, 0.0, 0.0)
 
 
 class Part(Enum):
@@ -95,8 +96,11 @@ class Scene:
         )
         self.edge_class = _classes(self.edge_bytes)
         self.plan = layout.plan
-        self._result: CostResult | None = None
-        self._result_of: dict[int, GroupResult] | None = None
+        self._digest: Digest | None = None
+        self._row_of: dict[tuple[int, ...], int] | None = (
+            None  # of the digest's groups, made when one is asked for
+        )
+        self._rows = np.full(len(self.plan.groups), -1)  # of every shown group in the digest
         self.set_layout(layout)
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -105,7 +109,13 @@ class Scene:
         self.layout = layout
         self.boxes = layout.boxes
         self.edge_boxes = layout.pieces.edge_boxes
-        self._hulls_of_all()
+        self._take_groups()
+        kept = kept_groups(layout.plan, self.plan)
+        self.hull_rects = _taken(layout.hulls, kept, np.nan)
+        self._loose = np.zeros(len(kept), dtype=np.bool_)
+        self._placed = ~np.isnan(self.hull_rects[:, 0])
+        for group in np.flatnonzero(~self._placed).tolist():
+            self._hull(group)
         self._place_chips()
 
     def set_plan(self, plan: Plan) -> PlanChange | None:
@@ -114,18 +124,21 @@ class Scene:
             return None
         before, self.plan = self.plan, plan
         old_rects, old_edges = self.hull_rects, self.chip_edges
-        old_index = {id(group): i for i, group in enumerate(before.groups)}
-        kept = np.array([old_index.get(id(group), -1) for group in plan.groups], dtype=np.int64)
-        fresh = np.flatnonzero(kept < 0)
-        rects = old_rects[kept] if len(old_rects) else np.zeros((len(plan.groups), 4))
-        loose = self._loose[kept] if len(old_rects) else np.zeros(len(plan.groups), dtype=np.bool_)
-        self.hull_rects, self._loose = rects, loose
+        kept = kept_groups(before, plan)
+        self.hull_rects = _taken(old_rects, kept, 0.0)
+        self._loose, self._placed = _taken(self._loose, kept, False), _taken(self._placed, kept, False)
+        self._rows = _taken(self._rows, kept, -1)
         self._take_groups()
-        for group in fresh.tolist():
+        # Hulls that no layout placed give way to their neighbours: any of these may be another one now.
+        drawn_anew = np.flatnonzero(~self._placed)
+        for group in drawn_anew.tolist():
             self._hull(group)
+        for group in np.flatnonzero(kept < 0).tolist():
+            self._rows[group] = self._row(group)
         self._place_chips()
-        gone = np.setdiff1d(np.arange(len(old_rects)), kept)
-        touched = [old_rects[gone], rects[fresh]]
+        stays = np.zeros(len(old_rects), dtype=np.bool_)
+        stays[kept[self._placed & (kept >= 0)]] = True
+        touched = [old_rects[~stays], self.hull_rects[drawn_anew], self.hull_rects[kept < 0]]
         moved = np.setxor1d(old_edges, self.chip_edges)
         anchors = self.layout.anchors[moved]
         touched.append(np.concatenate([anchors - CHIP, anchors + CHIP], axis=1))
@@ -137,69 +150,54 @@ class Scene:
 
         Returns the part of the world whose picture changes, None if none.
         """
-        steps, before = self.traffic.steps(), self._results_shown()
+        steps, looks = self.traffic.steps(), self._looks()
         self.traffic.update(digest)
-        self._result, self._result_of = None if digest is None else digest.result, None
-        other = np.flatnonzero(self.traffic.steps() != steps)
-        touched = [self.boxes[other]]
-        groups = [
-            group
-            for group, (was, now) in enumerate(zip(before, self._results_shown(), strict=True))
-            if was is not now and not _looks_alike(was, now)
-        ]
-        touched.append(self.hull_rects[groups])
-        loose = [
-            operator
-            for group in groups
-            if self._loose[group]
-            for operator in self.plan.groups[group].operators
-        ]
-        touched.append(self.boxes[loose])
-        return around(np.concatenate(touched))
+        self._digest, self._row_of = digest, None
+        if digest is None:
+            self._rows = np.full(len(self.plan.groups), -1)
+        else:
+            self._rows = kept_groups(digest.result.request.plan, self.plan)
+            for group in np.flatnonzero(self._rows < 0).tolist():
+                self._rows[group] = self._row(group)
+        now = self._looks()
+        other = ((now != looks) & ~(np.isnan(now) & np.isnan(looks))).any(axis=1)
+        in_loose = (other & self._loose)[self.group_of]
+        boxes = self.boxes[(self.traffic.steps() != steps) | in_loose]
+        return around(np.concatenate([boxes, self.hull_rects[other]]))
 
-    def _results_shown(self) -> list[GroupResult | None]:
-        """The numbers of every shown group."""
-        if self._result is None:
-            return [None] * len(self.plan.groups)
-        if self._result.request.plan is self.plan:
-            return list(self._result.groups)
-        return [self.result_of(group) for group in range(len(self.plan.groups))]
+    def _row(self, group: int) -> int:
+        """The row of the digest that has the numbers of a shown group, -1 where there are none."""
+        if self._digest is None:
+            return -1
+        if self._row_of is None:
+            self._row_of = {found.operators: row for row, found in enumerate(self._digest.result.groups)}
+        return self._row_of.get(self.plan.groups[group].operators, -1)
+
+    def _looks(self) -> NDArray[np.float64]:
+        """float64[groups, 3]: what titles and hulls show of each group's numbers; NaN where there are none."""
+        if self._digest is None:
+            return np.full((len(self._rows), 3), np.nan)
+        return _taken(self._digest.looks, self._rows, np.nan)
 
     def result_of(self, group: int) -> GroupResult | None:
         """The numbers of a shown group, or None where the newest result has none for it."""
-        if self._result is None:
-            return None
-        if self._result.request.plan is self.plan:
-            return self._result.groups[group]
-        if self._result_of is None:
-            self._result_of = {found.operators[0]: found for found in self._result.groups}
-        operators = self.plan.groups[group].operators
-        found = self._result_of.get(operators[0])
-        return found if found is not None and found.operators == operators else None
+        row = int(self._rows[group])
+        return None if self._digest is None or row < 0 else self._digest.result.groups[row]
 
     # -- hulls ---------------------------------------------------------------------------------------
     def _take_groups(self) -> None:
         """Membership, and which groups have a hull: a view alone is no launch and has none."""
-        groups = self.plan.groups
         self.group_of = self.plan.membership.astype(np.int64)
-        first = np.array([group.operators[0] for group in groups], dtype=np.int64)
-        alone = np.bincount(self.group_of, minlength=len(groups)) == 1
-        self.hull_drawn = ~(alone & self.is_view[first])
-
-    def _hulls_of_all(self) -> None:
-        frames = self.layout.frames
-        found = [frames.get(group.operators) for group in self.plan.groups]
-        self.hull_rects = np.array([frame or _NOWHERE for frame in found]).reshape(-1, 4)
-        self._loose = np.zeros(len(found), dtype=np.bool_)
-        self._take_groups()
-        for group, frame in enumerate(found):
-            if frame is None:
-                self._hull(group)
+        count = len(self.plan.groups)
+        members = np.bincount(self.group_of, minlength=count)
+        views = np.bincount(self.group_of[self.is_view], minlength=count)
+        self.hull_drawn = (members != 1) | (views != 1)
 
     def _hull(self, group: int) -> None:
         operators = self.plan.groups[group].operators
         self._loose[group] = False
         frame = self.layout.frames.get(operators)
+        self._placed[group] = frame is not None
         if frame is not None:
             self.hull_rects[group] = frame
             return
@@ -391,15 +389,34 @@ def along(
     return np.stack([x, np.clip(y, top, bottom)], axis=2)
 
 
-def _looks_alike(was: GroupResult | None, now: GroupResult | None) -> bool:
-    """Whether the titles and hulls that two results give a group are the same: not so where only one is there."""
-    if was is None or now is None:
-        return False
-    return (
-        was.latency_s == now.latency_s
-        and was.infeasible == now.infeasible
-        and was.registers.spilled_bytes == now.registers.spilled_bytes
-    )
+def kept_groups(before: Plan, plan: Plan) -> NDArray[np.int64]:
+    """Per group of `plan` its index in `before`, -1 where it is none of those: the same objects, as edits keep them."""
+    old, new = before.groups, plan.groups
+    most = min(len(old), len(new))
+    head = _alike(old, new) if old is not new else most
+    tail = min(_alike(old[::-1], new[::-1]), most - head)
+    out = np.full(len(new), -1)
+    out[:head] = np.arange(head)
+    out[len(new) - tail :] = np.arange(len(old) - tail, len(old))
+    between = {id(group): head + place for place, group in enumerate(old[head : len(old) - tail])}
+    if between:
+        out[head : len(new) - tail] = [between.get(id(group), -1) for group in new[head : len(new) - tail]]
+    return out
+
+
+def _alike(old: tuple[FusionGroup, ...], new: tuple[FusionGroup, ...]) -> int:
+    """How many groups at the beginning are the same."""
+    different = (place for place, same in enumerate(map(is_, old, new)) if not same)
+    return next(different, min(len(old), len(new)))
+
+
+def _taken(values: NDArray[Any], rows: NDArray[np.int64], otherwise: float) -> NDArray[Any]:
+    """``values[rows]``, `otherwise` where a row is -1."""
+    if not len(values):
+        return np.full((len(rows), *values.shape[1:]), otherwise, dtype=values.dtype)
+    out = values[rows]
+    out[rows < 0] = otherwise
+    return out
 
 
 def around(boxes: Points) -> Rect | None:
