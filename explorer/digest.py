@@ -69,13 +69,10 @@ class Demand:
             return Demand(empty, empty, empty, none, none)
         # Equal groups share one array of phases: the few different ones are joined, then repeated by number. As
         # bytes: numpy compares the fields of every structured array that it joins, which takes longer.
+        arrays = [group.phases for group in result.groups]
         places: dict[int, int] = {}
-        arrays: list[NDArray[np.void]] = []
-        which = np.empty(len(result.groups), dtype=np.int64)
-        for index, group in enumerate(result.groups):
-            which[index] = place = places.setdefault(id(group.phases), len(arrays))
-            if place == len(arrays):
-                arrays.append(group.phases)
+        which = np.array([places.setdefault(id(array), len(places)) for array in arrays])
+        arrays = list({id(array): array for array in arrays}.values())
         length = np.array([len(array) for array in arrays], dtype=np.int64)
         joined = np.concatenate([array.view(np.uint8) for array in arrays]).view(PHASE_DTYPE)
         counts = length[which]
@@ -161,8 +158,8 @@ class Digest:
         request, groups = result.request, result.groups
         if before is not None:
             last = before.result.request
-            if last.graph is not request.graph or last.accelerator is not request.accelerator:
-                before = None
+            same = last.graph is request.graph and last.accelerator is request.accelerator
+            before = before if same and last.precision == request.precision else None
         traffic = None if before is None else _patched(result, before)
         if traffic is None:
             traffic = _summed(result)

@@ -189,10 +189,11 @@ def _some(groups: list[int]) -> str:
 
 def file_precision(graph: OperatorGraph) -> str:
     """Short name of the float type that most tensors of the file have; ``integers`` where none is a float."""
-    counts = Counter(tensor.dtype for tensor in graph.tensors if is_float(tensor.dtype))
-    if not counts:
+    counts = Counter([tensor.dtype for tensor in graph.tensors])
+    floats = {dtype: count for dtype, count in counts.items() if is_float(dtype)}
+    if not floats:
         return "integers"
-    most = counts.most_common(1)[0][0]
+    most = max(floats, key=floats.__getitem__)
     return SHORT.get(most, most)
 
 

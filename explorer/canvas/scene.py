@@ -28,6 +28,7 @@ from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
 from .layout import Layout
 
+MOST_UNPLACED = 150  # hulls that are fitted between their neighbours, one by one
 STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
@@ -114,8 +115,7 @@ class Scene:
         self.hull_rects = _taken(layout.hulls, kept, np.nan)
         self._loose = np.zeros(len(kept), dtype=np.bool_)
         self._placed = ~np.isnan(self.hull_rects[:, 0])
-        for group in np.flatnonzero(~self._placed).tolist():
-            self._hull(group)
+        self._hulls(np.flatnonzero(~self._placed))
         self._place_chips()
 
     def set_plan(self, plan: Plan) -> PlanChange | None:
@@ -131,8 +131,7 @@ class Scene:
         self._take_groups()
         # Hulls that no layout placed give way to their neighbours: any of these may be another one now.
         drawn_anew = np.flatnonzero(~self._placed)
-        for group in drawn_anew.tolist():
-            self._hull(group)
+        self._hulls(drawn_anew)
         for group in np.flatnonzero(kept < 0).tolist():
             self._rows[group] = self._row(group)
         self._place_chips()
@@ -192,6 +191,20 @@ class Scene:
         members = np.bincount(self.group_of, minlength=count)
         views = np.bincount(self.group_of[self.is_view], minlength=count)
         self.hull_drawn = (members != 1) | (views != 1)
+
+    def _hulls(self, groups: NDArray[np.int64]) -> None:
+        """Hulls of groups that the layout may not have placed."""
+        if len(groups) <= MOST_UNPLACED:
+            for group in groups.tolist():
+                self._hull(group)
+            return
+        # Another plan altogether; its layout comes in a moment. Until then no hull gives way to its neighbours.
+        low, high = np.full((len(self.plan.groups), 2), np.inf), np.full((len(self.plan.groups), 2), -np.inf)
+        np.minimum.at(low, self.group_of, self.boxes[:, :2])
+        np.maximum.at(high, self.group_of, self.boxes[:, 2:])
+        rims = np.concatenate([low - PAD, high + PAD], axis=1)
+        self.hull_rects[groups] = rims[groups]
+        self._loose[groups] = np.bincount(self.group_of, minlength=len(low))[groups] > 1
 
     def _hull(self, group: int) -> None:
         operators = self.plan.groups[group].operators

@@ -105,7 +105,8 @@ class Stage(QObject):
                     self._damaged(change.renamed)
             self.changed.emit()
         if self.scene is None or self.scene.layout.provisional:
-            self._ask_layout()
+            if not self._document.proposing:
+                self._ask_layout()
         elif not self._document.previewing:
             self._rest.start()
 
