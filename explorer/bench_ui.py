@@ -194,7 +194,8 @@ class Bench:
         document.set_graph(graph)
 
         def complete() -> bool:
-            note("picture", canvas.has_scene and canvas.stage.picture() is not None)
+            if "picture" not in seen:
+                note("picture", canvas.has_scene and canvas.stage.picture() is not None)
             note("layout", canvas.has_scene and not canvas.stage.is_waiting)
             cost = document.cost
             note("numbers", cost is not None and cost.request.plan is document.plan)

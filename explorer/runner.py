@@ -31,11 +31,12 @@ class Lane(IntEnum):
     PLAN = 3  # propose a starting plan
     COST = 4  # what the hand is waiting for
     SERVING = 5
-    RELAYOUT = 6  # place them again after an edit: the numbers go first
-    BASELINE = 7  # the pinned plan's own numbers
-    GRADIENT = 8  # what every boundary would change
-    MAP = 9  # tile against tile
-    INDEX = 10  # what find searches
+    ROWS = 6  # of a table that goes through every operator or tensor
+    RELAYOUT = 7  # place them again after an edit: the numbers go first
+    BASELINE = 8  # the pinned plan's own numbers
+    GRADIENT = 9  # what every boundary would change
+    MAP = 10  # tile against tile
+    INDEX = 11  # what find searches
 
 
 @dataclass(frozen=True, slots=True)

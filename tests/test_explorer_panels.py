@@ -17,6 +17,7 @@ from explorer.panels.demand import DemandProfile
 from explorer.panels.distribution import Curve
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
+    MODES,
     Heatmap,
     Scale,
     rows_by_group,
@@ -27,8 +28,10 @@ from explorer.panels.history import History
 from explorer.panels.latency import Latency, overload_sentence
 from explorer.panels.parts import shown_parts
 from explorer.panels.registers import RegisterGauges, gauge_rows
+from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
+from model.plan.plan import FusionGroup
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -136,6 +139,38 @@ def test_a_click_in_the_traffic_map_selects_and_the_selection_is_marked(qtbot, d
     assert document.selection == (5, 6, 7, 8)
     document.select((3,))
     assert [index.row() for index in panel.table.selectionModel().selectedRows()] == [1]
+
+
+@pytest.mark.parametrize("mode", [1, 2])
+def test_rows_of_operators_and_tensors_are_added_up_on_the_worker(qtbot, document, mode):
+    panel = Heatmap(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    panel.mode.setCurrentIndex(mode)
+    qtbot.waitUntil(lambda: panel.table.rows.shown[0].kind == MODES[mode], timeout=20_000)
+    settle(qtbot, document)
+    document.select((3,))
+    marked = [panel.table.row_at(index) for index in panel.table.selectionModel().selectedRows()]
+    assert marked and all(3 in row.operators for row in marked)
+    panel.mode.setCurrentIndex(0)
+    qtbot.waitUntil(lambda: panel.table.rows.shown[0].kind == "groups", timeout=20_000)
+
+
+def test_a_table_keeps_its_place_when_rows_come_and_go(qtbot):
+    model = RowsModel((Column("Number", str, lambda row: row.operators[0]),))
+    told: list[str] = []
+    model.modelReset.connect(lambda: told.append("reset"))
+    model.rowsInserted.connect(lambda _, first, last: told.append(f"+{first}-{last}"))
+    model.rowsRemoved.connect(lambda _, first, last: told.append(f"-{first}-{last}"))
+    for count in (5, 3, 3, 6, 0):
+        model.replace(Rows.of([FusionGroup((number,)) for number in range(count)]))
+        assert model.rowCount() == count == len(list(model.shown))
+    assert told == ["reset", "-3-4", "+3-5", "reset"]
+    model.replace(Rows.of([FusionGroup((number, number + 9)) for number in (4, 2, 7)]))
+    model.sort(0, Qt.SortOrder.DescendingOrder)
+    assert [row.operators[0] for row in model.shown] == [7, 4, 2]
+    assert model.shown.places((11, 7)) == [0, 2] and model.rows.places((11, 7)) == [1, 2]
 
 
 def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):

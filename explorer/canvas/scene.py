@@ -151,7 +151,7 @@ class Scene:
         """
         steps, looks = self.traffic.steps(), self._looks()
         self.traffic.update(digest)
-        self._digest, self._row_of = digest, None
+        self._digest = digest
         if digest is None:
             self._rows = np.full(len(self.plan.groups), -1)
         else:
@@ -168,9 +168,9 @@ class Scene:
         """The row of the digest that has the numbers of a shown group, -1 where there are none."""
         if self._digest is None:
             return -1
-        if self._row_of is None:
-            self._row_of = {found.operators: row for row, found in enumerate(self._digest.result.groups)}
-        return self._row_of.get(self.plan.groups[group].operators, -1)
+        result, operators = self._digest.result, self.plan.groups[group].operators
+        row = int(result.request.plan.membership[operators[0]])
+        return row if result.groups[row].operators == operators else -1
 
     def _looks(self) -> NDArray[np.float64]:
         """float64[groups, 3]: what titles and hulls show of each group's numbers; NaN where there are none."""

@@ -27,6 +27,7 @@ from ..controls import Combo
 from ..digest import Digest, Pair, first_readers, skips
 from ..document import Document
 from ..names import group_label
+from ..runner import Lane
 from .panel import Panel
 from .rows import ROW_ROLE, Column, Rows, RowsTable, group_rows_of
 
@@ -240,18 +241,29 @@ class Heatmap(Panel):
         digest = self.document.digest
         if self.explain_absence("traffic") or digest is None:
             return
-        pairs = digest.pairs
         mode = MODES[max(0, self.mode.currentIndex())]
         if mode == "groups":
-            rows = rows_by_group(digest)
-        else:
+            self._show(digest, rows_by_group(digest), Scale.of_groups(digest))
+            return
+
+        def work() -> tuple[Rows, Scale]:
             rows = rows_by_operator(digest) if mode == "operators" else rows_by_tensor(digest)
+            return rows, Scale.of(rows, digest.pairs)
+
+        def done(answer: tuple[Rows, Scale]) -> None:
+            if mode == MODES[self.mode.currentIndex()]:
+                self._show(digest, *answer)
+
+        self.document.ask(Lane.ROWS, f"Adding up {mode}", work, done)
+
+    def _show(self, digest: Digest, rows: Rows, scale: Scale) -> None:
+        """Show rows of a result; the colour scale is frozen during a drag."""
+        pairs = digest.pairs
         if not len(rows) or not pairs:
             self.say("No operator of this graph moves a byte that is known. Bind its symbolic dims (Ctrl+B).")
             return
         if not self.document.previewing or self.cells.scale.high <= 0 or pairs != self.cells.pairs:
-            scale = Scale.of_groups(digest) if mode == "groups" else Scale.of(rows, pairs)
-            self.cells.scale = self.legend.scale = scale  # frozen during a drag
+            self.cells.scale = self.legend.scale = scale
         self.cells.pairs = pairs
         columns = [_label_column(), *(_pair_column(digest, place) for place in range(len(pairs)))]
         self.table.show_rows(rows, columns)
