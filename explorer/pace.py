@@ -18,9 +18,9 @@ from PySide6.QtCore import QObject, QTimer
 if TYPE_CHECKING:
     from .document import Document
 
-SWITCH_S = 0.001
+SWITCH_S = 0.0002
 """The worker's Python and the window share one lock; at the default 5 ms each of the many calls into Qt that give
-the lock away would wait that long for it."""
+the lock away would wait that long for it. Shorter than this, nothing more was gained."""
 REST_MS = 1_000
 
 

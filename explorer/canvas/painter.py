@@ -344,11 +344,13 @@ class ScenePainter:
     # -- boxes ---------------------------------------------------------------------------------------
     def _rectangles(self, operators: NDArray[np.int64]) -> dict[int, QRectF]:
         """Rectangles of at least these operators: made when they are first seen."""
-        rects = self._rects
-        missing = [operator for operator in operators.tolist() if operator not in rects]
-        for operator, (a, b, c, d) in zip(missing, self.scene.boxes[missing].tolist(), strict=True):
-            rects[operator] = QRectF(a, b, c - a, d - b)
-        return rects
+        missing = [operator for operator in operators.tolist() if operator not in self._rects]
+        if missing:
+            left, top, right, bottom = self.scene.boxes[missing].T
+            sides = (left, top, right - left, bottom - top)
+            made = map(QRectF, *(side.tolist() for side in sides))
+            self._rects.update(zip(missing, made, strict=True))
+        return self._rects
 
     def _steps(self) -> NDArray[np.int64]:
         steps = self.scene.traffic.steps()

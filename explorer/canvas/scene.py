@@ -138,7 +138,9 @@ class Scene:
         stays = np.zeros(len(old_rects), dtype=np.bool_)
         stays[kept[self._placed & (kept >= 0)]] = True
         touched = [old_rects[~stays], self.hull_rects[drawn_anew], self.hull_rects[kept < 0]]
-        moved = np.setxor1d(old_edges, self.chip_edges)
+        moved = np.zeros(len(self.graph.edges), dtype=np.bool_)
+        moved[old_edges] = True
+        moved[self.chip_edges] ^= True
         anchors = self.layout.anchors[moved]
         touched.append(np.concatenate([anchors - CHIP, anchors + CHIP], axis=1))
         renamed = self.hull_rects[(kept >= 0) & (kept != np.arange(len(kept)))]

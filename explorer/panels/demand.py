@@ -129,12 +129,21 @@ class Chart(QWidget):
         left = plot.left() + (np.maximum(demand.begin_s[chosen], self.low_s) - self.low_s) * scale
         right = plot.left() + (np.minimum(demand.end_s[chosen], self.high_s) - self.low_s) * scale
         height = plot.height() * demand.bytes_per_s[chosen] / top
-        dim = [look.mix(colours.panel, fill, 0.35) for fill in colours.groups]
-        rows = zip(left.tolist(), right.tolist(), height.tolist(), demand.group[chosen].tolist(), strict=True)
-        for begin, end, tall, group in rows:
-            hue = group % len(colours.groups)
-            fill = colours.groups[hue] if self.group is None or group == self.group else dim[hue]
-            painter.fillRect(QRectF(begin, plot.bottom() - tall, max(1.0, end - begin), tall), fill)
+        wide = np.maximum(1.0, right - left)
+        hue = demand.group[chosen] % len(colours.groups)
+        lit = (
+            np.ones(len(chosen), dtype=np.bool_) if self.group is None else demand.group[chosen] == self.group
+        )
+        # One call a colour: each call into Qt gives the interpreter's lock away and may have to wait for it.
+        painter.setPen(Qt.PenStyle.NoPen)
+        for number in np.unique(hue).tolist():
+            fill = colours.groups[number]
+            for some, brush in ((lit, fill), (~lit, look.mix(colours.panel, fill, 0.35))):
+                of = some & (hue == number)
+                if of.any():
+                    sides = (left[of], plot.bottom() - height[of], wide[of], height[of])
+                    painter.setBrush(brush)
+                    painter.drawRects(list(map(QRectF, *(side.tolist() for side in sides))))
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(plot.bottomLeft(), plot.bottomRight())
 
