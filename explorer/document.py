@@ -374,6 +374,7 @@ class Document(QObject):
         """The plan to start with is known. The worker takes what comes first: the picture, then the numbers."""
         self._proposing = False
         self._revision += 1
+        self.withdraw_offer()
         self.plan_changed.emit()
         self._request_cost()
 

@@ -261,15 +261,18 @@ def _member(
     for row in leaving:
         leaves.setdefault(rows[row][2], len(leaves))
     from_where = {rows[row][2]: local[rows[row][0]] for row in leaving}
+    # Lists inside: a generator for each of thousands of groups would take half as long again.
     shape = Shape(
-        tuple(graph.operators[operator].kind is OpKind.VIEW for operator in operators),
+        tuple([graph.operators[operator].kind is OpKind.VIEW for operator in operators]),
         has_hull(graph, operators),
         tuple(
-            (local[rows[row][0]], local[rows[row][1]], number.setdefault(rows[row][2], len(number)))
-            for row in inner
+            [
+                (local[producer], local[consumer], number.setdefault(tensor, len(number)))
+                for producer, consumer, tensor in [rows[row] for row in inner]
+            ]
         ),
-        tuple((entry[rows[row][2]], local[rows[row][1]]) for row in entering),
-        tuple(from_where[tensor] for tensor in leaves),
+        tuple([(entry[tensor], local[consumer]) for _, consumer, tensor in [rows[row] for row in entering]]),
+        tuple([from_where[tensor] for tensor in leaves]),
     )
     return Member(
         make_block(shape),
@@ -278,7 +281,7 @@ def _member(
         tuple(inner),
         tuple(entering),
         tuple(leaving),
-        tuple(leaves[rows[row][2]] for row in leaving),
+        tuple([leaves[rows[row][2]] for row in leaving]),
     )
 
 
