@@ -117,9 +117,11 @@ class Demand:
             return inside
         column = (self.begin_s[inside] - low_s) / max(high_s - low_s, 1e-30) * most
         column = np.clip(column.astype(np.int64), 0, most - 1)
-        order = np.lexsort((self.bytes_per_s[inside], column))
-        highest = np.append(np.flatnonzero(np.diff(column[order])), len(order) - 1)
-        return inside[np.sort(order[highest])]
+        rate, starts = self.bytes_per_s[inside], np.flatnonzero(np.diff(column, prepend=-1))  # time goes on
+        counts = np.diff(starts, append=len(inside))
+        highest = np.flatnonzero(rate == np.repeat(np.maximum.reduceat(rate, starts), counts))
+        _, once = np.unique(column[highest], return_index=True)
+        return inside[highest[once]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -17,6 +17,7 @@ from explorer.chooser import Chooser, Entry, matching
 from explorer.dialogs import BindDialog, KeySheet, key_rows
 from explorer.docks import PLACES, on_screen
 from explorer.document import Document
+from explorer.panels.panel import Panel
 from explorer.search import index
 from explorer.startpage import Card
 from explorer.tile_sizes import Fit, ladder, stepped, units
@@ -26,7 +27,7 @@ from model.plan.edits import contraction_tails
 
 from . import made_results, worked
 from .explorer_engine import HandEngine, workload
-from .test_explorer_document import settle
+from .test_explorer_document import merged, settle
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -589,3 +590,26 @@ def test_the_window_says_that_kernels_compile_and_edits_wait(qtbot, window, monk
     qtbot.waitUntil(lambda: document.cost is not None, timeout=20_000)
     settle(qtbot, document)
     assert not window.status.work.isVisible() and document.ready
+
+
+def test_a_panel_behind_another_tab_draws_nothing_until_it_comes_to_the_front(qtbot, window):
+    fill(qtbot, window)
+    qtbot.wait(50)
+    panels = {name: window.docks.docks[name].findChild(Panel) for name in ("demand", "groups")}
+    drawn: list[str] = []
+    for name, panel in panels.items():
+        panel.redraw = lambda name=name, real=panel.redraw: (drawn.append(name), real())  # type: ignore
+    window.document.commit(merged(window.document.plan, 0), "Fuse")
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: "demand" in drawn, timeout=5_000)
+    qtbot.wait(50)
+    assert "groups" not in drawn
+    window.docks.docks["groups"].raise_()
+    qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
+    assert panels["groups"].table.model().rowCount() == len(window.document.plan.groups)
+    drawn.clear()
+    window.document.undo()
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
+    qtbot.wait(50)
+    assert "demand" not in drawn
