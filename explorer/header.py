@@ -203,6 +203,7 @@ class Metric(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.shown = MetricValue("")
+        self._columns: tuple[int, int] | None = None
         self.setFixedHeight(HEIGHT - 2)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
@@ -211,18 +212,21 @@ class Metric(QWidget):
         if value == self.shown:
             self.shown = value  # its reason may speak of a newer result
             return
-        self.shown = value
+        self.shown, self._columns = value, None
         self.setAccessibleName(value.caption)
         self.setAccessibleDescription(f"{value.value} {value.aside} {value.against}".strip())
         self.updateGeometry()
         self.update()
 
     def _widths(self) -> tuple[int, int]:
-        """Pixels of the left and the right column."""
+        """Pixels of the left and the right column; measured once a value."""
+        if self._columns is not None:
+            return self._columns
         big, small = (QFontMetrics(look.font(size, strong=True)) for size in (look.FIGURE, look.SMALL))
         plain, tiny = QFontMetrics(look.font(look.SMALL)), QFontMetrics(look.font(look.TINY))
         left = max(plain.horizontalAdvance(self.shown.caption), big.horizontalAdvance(self.shown.value))
         right = max(small.horizontalAdvance(self.shown.aside), tiny.horizontalAdvance(self.shown.against))
+        self._columns = left, right
         return left, right
 
     def sizeHint(self) -> QSize:

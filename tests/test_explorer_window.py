@@ -52,12 +52,18 @@ def window(qtbot, settings):
     assert made.document.close()
 
 
+def at_rest(qtbot, window: Window) -> None:
+    """Until every answer has arrived and the tile editor shows it."""
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: not window.tiles.is_due, timeout=5_000)
+
+
 def fill(qtbot, window: Window) -> None:
     document = window.document
     document.set_accelerator(made_results.machine())
     document.set_workload(workload())
     document.set_graph(made_results.chain())
-    settle(qtbot, document)
+    at_rest(qtbot, window)
 
 
 # ------------------------------------------------------------------------------------------ actions
@@ -298,7 +304,7 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert tiles.title == "Tile · G2"
     row = tiles.rows[0]
     assert row.dim == "m" and row.state.text() == "chosen"
@@ -310,11 +316,11 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     qtbot.keyClick(row.number, Qt.Key.Key_Return)
     assert dict(document.plan.groups[1].level("buffer").tile) == {"m": 100}
     assert document.undo_stack.count() == 1  # both were the tile of m
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert row.state.text() == "set ×" and tiles.best.isEnabled()
     tiles.best.click()
     assert not document.plan.groups[1].has_knobs
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
 
 
@@ -322,7 +328,7 @@ def test_enter_in_a_size_gives_the_keys_back_and_a_size_too_large_is_the_whole_d
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     window.activateWindow()
     row = tiles.rows[0]
     before, extent = document.plan, row.fit.extent
@@ -343,7 +349,7 @@ def test_tiles_that_an_edit_or_a_machine_drops_are_named(qtbot, window):
     fill(qtbot, window)
     document, words = window.document, window.status.sentence
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     window.tiles.rows[0].put(32)
     machine = made_results.machine()
     shared = replace(machine.memory[1], name="shared")
@@ -360,7 +366,7 @@ def test_scrubbing_previews_and_is_one_entry(qtbot, window):
     fill(qtbot, window)
     document, row = window.document, window.tiles.rows[0]
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     before = document.plan
     number = row.number
     start = number.rect().center()
@@ -378,11 +384,11 @@ def test_order_and_stages_are_knobs(qtbot, window):
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     tiles.order.setCurrentIndex(2)
     tiles.order.activated.emit(2)
     assert document.plan.groups[1].level("buffer").loop_order == tiles.order.itemData(2)
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     tiles.stages.activated.emit(1)
     assert document.plan.groups[1].stages == 1
 

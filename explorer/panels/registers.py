@@ -211,9 +211,8 @@ class RegisterGauges(Panel):
         """The reading keeps its width; label and bar share the rest."""
         width = self.table.viewport().width()
         metrics = QFontMetrics(look.font(look.SMALL))
-        longest = max(
-            (metrics.horizontalAdvance(row.reading) for row in islice(self.table.rows.rows, 64)), default=120
-        )
+        readings = [row.reading for row in islice(self.table.rows.rows, 64)]
+        longest = metrics.horizontalAdvance(max(readings, key=len, default="0" * 20))
         reading = min(longest + 3 * look.GRID, width * 3 // 5)
         label = (width - reading) * 9 // 20
         self.table.setColumnWidth(0, label)
