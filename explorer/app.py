@@ -100,12 +100,10 @@ def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int
 
     from . import look
     from .document import Document
+    from .pace import Pace
     from .turns import TurnClock
     from .window import Window
 
-    # The worker's Python and the window share one lock; at the default 5 ms each of the many calls into Qt that
-    # gives the lock away would wait that long for it.
-    sys.setswitchinterval(0.001)
     log_file = _start_log()
     settings = QSettings()
     look.set_theme(application, str(settings.value("theme", "system")))
@@ -114,11 +112,13 @@ def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int
     window.ask_before_leaving = True
     _tell_faults(document)
     window.show()
+    pace = Pace(document)
     clock = TurnClock()
     clock.start()
     QTimer.singleShot(0, lambda: _begin(window, arguments, bindings))
     code = application.exec()
     clock.stop()
+    pace.end()
     ended = document.close()
     sys.excepthook = sys.__excepthook__
     if not ended:

@@ -104,6 +104,7 @@ class Bench:
         from PySide6.QtCore import QSettings
 
         from .document import Document
+        from .pace import Pace
         from .window import Window
 
         settings = QSettings(str(folder / "settings.ini"), QSettings.Format.IniFormat)
@@ -112,6 +113,7 @@ class Bench:
         window.canvas.stage.animated = False
         window.resize(1680, 1020)
         window.show()
+        pace = Pace(document)
         try:
             document.start_kernels()
             self._until(lambda: document.ready, "kernels")
@@ -121,6 +123,7 @@ class Bench:
             return list(self._rows(window, source))
         finally:
             window.close()
+            pace.end()
             document.close()
             window.deleteLater()
             self._application.processEvents()
@@ -191,7 +194,8 @@ class Bench:
         document.set_graph(graph)
 
         def complete() -> bool:
-            note("picture", canvas.has_scene and canvas.stage.picture() is not None)
+            if "picture" not in seen:
+                note("picture", canvas.has_scene and canvas.stage.picture() is not None)
             note("layout", canvas.has_scene and not canvas.stage.is_waiting)
             cost = document.cost
             note("numbers", cost is not None and cost.request.plan is document.plan)
@@ -259,9 +263,9 @@ class Bench:
             if document.cost is not None and document.cost.totals.feasible:
                 self._until(partial(_served, document, candidate), "the p95")
                 tails.append(time.perf_counter() - began)
-            self._until(lambda: document.runner.is_idle, "rest")
+            self._until(partial(_rests, window), "rest")
             document.undo()
-            self._until(lambda: document.runner.is_idle, "rest")
+            self._until(partial(_rests, window), "rest")
         return tuple(costs), tuple(tails)
 
     def _until(self, there: Callable[[], bool], what: str) -> None:
@@ -273,6 +277,11 @@ class Bench:
                 )
             self._application.processEvents()
             time.sleep(0.0005)
+
+
+def _rests(window: Window) -> bool:
+    """Whether nothing runs and the layout of the last edit is on screen."""
+    return window.document.runner.is_idle and not window.canvas.stage.is_settling
 
 
 def _shows(document: Document, plan: Plan) -> bool:

@@ -23,6 +23,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
+from .digest import Digest
 from .engine import Engine, ServingRequest
 from .names import group_name
 from .plan_edit import PlanEdit, idle_levels, tiles_lost
@@ -103,6 +104,7 @@ class Document(QObject):
         self._selection: tuple[int, ...] = ()
         self._offer: Offer | None = None
         self._revision = 0
+        self._proposing = False
         self._ready = True
         self._preparing = ""
         self.runner.busy_changed.connect(self.busy_changed)
@@ -162,9 +164,19 @@ class Document(QObject):
         return self._preview is not None
 
     @property
+    def proposing(self) -> bool:
+        """Whether a starting plan comes in a moment: what is shown until then is not worth a layout."""
+        return self._proposing
+
+    @property
     def cost(self) -> CostResult | None:
         """The newest cost result; its request says of which plan."""
         return self.results.cost
+
+    @property
+    def digest(self) -> Digest | None:
+        """The newest cost result as arrays."""
+        return self.results.digest
 
     @property
     def serving(self) -> ServingResult | None:
@@ -324,10 +336,12 @@ class Document(QObject):
         self._preview = None
         self._selection = ()
         self._offer = None
-        self._plan = None if graph is None else (plan or Plan.unfused(len(graph.operators)))
+        unfused = None if graph is None else Plan.unfused(len(graph.operators))
+        self._plan = plan or unfused
+        self._proposing = graph is not None and plan is None and self._ready
         self._revision += 1
         # First: what listeners ask for when they hear of the graph must belong to its epoch.
-        self.results.begin(None if graph is None else Baseline(UNFUSED, Plan.unfused(len(graph.operators))))
+        self.results.begin(None if unfused is None else Baseline(UNFUSED, unfused))
         self.graph_changed.emit()
         self.plan_changed.emit()
         self.selection_changed.emit()
@@ -336,26 +350,33 @@ class Document(QObject):
         if plan is not None:
             self._request_cost()
             return
-        epoch = self.results.epoch
         self.runner.submit(
             Job(
                 Lane.PLAN,
                 "Proposing a starting plan",
                 lambda: self.engine.starting_plan(graph),
-                lambda proposal: self._start_with(proposal, epoch),
-                lambda fault: self._no_proposal(fault, epoch),
+                lambda proposal: self._start_with(proposal, graph),
+                lambda fault: self._no_proposal(fault, graph),
             )
         )
 
-    def _start_with(self, proposal: Plan, epoch: int) -> None:
-        if epoch != self.results.epoch or self.undo_stack.count() or self.previewing:
-            return
-        self._install(proposal)
+    def _start_with(self, proposal: Plan, graph: OperatorGraph) -> None:
+        if graph is self._graph and not self.undo_stack.count() and not self.previewing:
+            self._plan = proposal
+            self._begin()
 
-    def _no_proposal(self, fault: BaseException, epoch: int) -> None:
+    def _no_proposal(self, fault: BaseException, graph: OperatorGraph) -> None:
         self._background_failed(fault)
-        if epoch == self.results.epoch:
-            self._request_cost()
+        if graph is self._graph:
+            self._begin()
+
+    def _begin(self) -> None:
+        """The plan to start with is known. The worker takes what comes first: the picture, then the numbers."""
+        self._proposing = False
+        self._revision += 1
+        self.withdraw_offer()
+        self.plan_changed.emit()
+        self._request_cost()
 
     def set_accelerator(self, accelerator: Accelerator) -> None:
         """Use another machine: the same plan, all numbers anew."""
@@ -448,6 +469,7 @@ class Document(QObject):
         self._show()
 
     def _show(self) -> None:
+        self._proposing = False
         self._revision += 1
         # First the numbers: listeners of `plan_changed` ask for layouts, and the worker takes what comes first.
         self._request_cost()

@@ -20,6 +20,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 
+from .digest import Digest
 from .search import Found, index
 
 if TYPE_CHECKING:
@@ -66,15 +67,16 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
 
 
 class Engine:
-    """The model, as the worker sees it. Holds the cache of evaluated groups and nothing else."""
+    """The model, as the worker sees it. Holds the cache of evaluated groups and the last digest, nothing else."""
 
     def __init__(self) -> None:
         self._cache: Any = None
         self._alone: Any = None
+        self._digest: Digest | None = None
 
     def forget(self) -> None:
         """Forget solved groups, as at a start."""
-        self._cache = None
+        self._cache = self._digest = None
 
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
@@ -125,6 +127,11 @@ class Engine:
         if self._cache is None:
             self._cache = GroupCache()
         return simulate(request, self._cache)
+
+    def digest(self, result: CostResult) -> Digest:
+        """What the window draws of a result; groups as in the last one come from there."""
+        self._digest = Digest.of(result, self._digest)
+        return self._digest
 
     def simulate_alone(self, request: CostRequest) -> CostResult:
         """Cost of a graph that is not the open one: what is cached of that stays as it is."""

@@ -162,8 +162,12 @@ def _percentile(
 
 def _feasible(cost: CostResult) -> MetricValue:
     whole = len(cost.groups)
-    lacking = [index for index, group in enumerate(cost.groups) if group.infeasible is not None]
-    spilling = [index for index, group in enumerate(cost.groups) if group.registers.spilled_bytes]
+    lacking: list[int] = []
+    spilling: list[int] = []
+    if not cost.totals.feasible:  # the totals say so at once where there is none
+        lacking = [index for index, group in enumerate(cost.groups) if group.infeasible is not None]
+    if cost.totals.spill_bytes:
+        spilling = [index for index, group in enumerate(cost.groups) if group.registers.spilled_bytes]
     aside = against = state = ""
     if lacking:
         aside, against, state = "do not fit", _some(lacking), "bad"
@@ -185,10 +189,11 @@ def _some(groups: list[int]) -> str:
 
 def file_precision(graph: OperatorGraph) -> str:
     """Short name of the float type that most tensors of the file have; ``integers`` where none is a float."""
-    counts = Counter(tensor.dtype for tensor in graph.tensors if is_float(tensor.dtype))
-    if not counts:
+    counts = Counter([tensor.dtype for tensor in graph.tensors])
+    floats = {dtype: count for dtype, count in counts.items() if is_float(dtype)}
+    if not floats:
         return "integers"
-    most = counts.most_common(1)[0][0]
+    most = max(floats, key=floats.__getitem__)
     return SHORT.get(most, most)
 
 
@@ -198,6 +203,7 @@ class Metric(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self.shown = MetricValue("")
+        self._columns: tuple[int, int] | None = None
         self.setFixedHeight(HEIGHT - 2)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
@@ -206,18 +212,21 @@ class Metric(QWidget):
         if value == self.shown:
             self.shown = value  # its reason may speak of a newer result
             return
-        self.shown = value
+        self.shown, self._columns = value, None
         self.setAccessibleName(value.caption)
         self.setAccessibleDescription(f"{value.value} {value.aside} {value.against}".strip())
         self.updateGeometry()
         self.update()
 
     def _widths(self) -> tuple[int, int]:
-        """Pixels of the left and the right column."""
+        """Pixels of the left and the right column; measured once a value."""
+        if self._columns is not None:
+            return self._columns
         big, small = (QFontMetrics(look.font(size, strong=True)) for size in (look.FIGURE, look.SMALL))
         plain, tiny = QFontMetrics(look.font(look.SMALL)), QFontMetrics(look.font(look.TINY))
         left = max(plain.horizontalAdvance(self.shown.caption), big.horizontalAdvance(self.shown.value))
         right = max(small.horizontalAdvance(self.shown.aside), tiny.horizontalAdvance(self.shown.against))
+        self._columns = left, right
         return left, right
 
     def sizeHint(self) -> QSize:

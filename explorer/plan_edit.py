@@ -57,15 +57,16 @@ def tiles_lost(before: Plan, after: Plan) -> tuple[int, ...]:
 
     A group that kept its operators had its knobs taken off on purpose and is not counted.
     """
-    had = {o: group for group in before.groups if group.has_knobs for o in group.operators}
-    if not had:
-        return ()
-    return tuple(
-        index
-        for index in after.changed(before)
-        if not (group := after.groups[index]).has_knobs
-        and any(o in had and had[o].operators != group.operators for o in group.operators)
-    )
+    was_in, lost = before.membership, []
+    for index in after.changed(before):
+        group = after.groups[index]
+        sources = {int(was_in[o]) for o in group.operators}
+        if not group.has_knobs and any(
+            before.groups[source].has_knobs and before.groups[source].operators != group.operators
+            for source in sources
+        ):
+            lost.append(index)
+    return tuple(lost)
 
 
 def idle_levels(plan: Plan | None, accelerator: Accelerator) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from PySide6.QtCore import QObject, Signal
 from model.cost.result import CostRequest, CostResult, Totals
 from model.plan.plan import Plan
 
+from .digest import Digest
 from .engine import Engine, ServingRequest
 from .runner import Job, Lane, Runner
 
@@ -70,11 +71,17 @@ class Results(QObject):
         self._request_for = request_for
         self._epoch = 0
         self._load_epoch = 0
+        self._followed = (-1, -1)  # revision and load epoch of the tail that the worker began by itself
         self.load: Load | None = None
-        self.cost: CostResult | None = None
+        self.digest: Digest | None = None  # of the cost that is shown
         self.serving: ServingResult | None = None
         self.served: ServingRequest | None = None
         self.baseline: Baseline | None = None
+
+    @property
+    def cost(self) -> CostResult | None:
+        """The cost result that is shown."""
+        return None if self.digest is None else self.digest.result
 
     @property
     def epoch(self) -> int:
@@ -93,7 +100,7 @@ class Results(QObject):
         """Another graph, machine or precision: nothing that was computed counts any more."""
         self._epoch += 1
         self._load_epoch += 1
-        self.cost = self.serving = self.served = None
+        self.digest = self.serving = self.served = None
         self.baseline = None if baseline is None else replace(baseline, totals=None, serving=None)
         self.baseline_changed.emit()
         self.cost_changed.emit(None)
@@ -102,7 +109,7 @@ class Results(QObject):
     def set_load(self, load: Load | None) -> None:
         """Another workload, or other slots or rate: only the tails are computed anew."""
         self.load = load
-        self._load_epoch += 1
+        self._load_epoch += 1  # after the load: the worker reads them in the other order
         self.serving = self.served = None
         if self.baseline is not None:
             self.baseline = replace(self.baseline, serving=None)
@@ -128,24 +135,37 @@ class Results(QObject):
             Job(
                 Lane.COST,
                 "Computing traffic and latency",
-                lambda: self._engine.simulate(request),
-                lambda result: self._take_cost(result, epoch),
+                lambda: self._engine.digest(self._engine.simulate(request)),
+                lambda digest: self._take_cost(digest, epoch),
                 lambda fault: self._fail("cost", fault, epoch == self._epoch),
+                lambda digest: self._tail_after(digest.result),
             )
         )
 
-    def _take_cost(self, result: CostResult, epoch: int) -> None:
+    def _tail_after(self, cost: CostResult) -> Job | None:
+        """The tail of a plan, right behind its cost and not after a turn of the GUI thread. On the worker."""
+        load_epoch, load = self._load_epoch, self.load
+        if load is None or not cost.totals.feasible or self._runner.has_waiting(Lane.COST):
+            return None
+        self._followed = (cost.request.revision, load_epoch)
+        return self._tail(cost, load, load_epoch)
+
+    def _take_cost(self, digest: Digest, epoch: int) -> None:
+        result = digest.result
         shown = -1 if self.cost is None else self.cost.request.revision
         if epoch != self._epoch or result.request.revision <= shown:
             return
-        self.cost = result
+        self.digest = digest
         baseline = self.baseline
         if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
             self.baseline = replace(baseline, totals=result.baseline)
             self.baseline_changed.emit()
         self.cost_changed.emit(result)
         if not self._runner.has_waiting(Lane.COST):
-            self._ask_serving()
+            if self._followed == (result.request.revision, self._load_epoch):
+                self._ask_baseline()
+            else:  # it does not fit, or the load is another one by now
+                self._ask_serving()
 
     # -- serving -----------------------------------------------------------------------------------
     def _ask_serving(self) -> None:
@@ -158,18 +178,18 @@ class Results(QObject):
                 self.serving = self.served = None
                 self.serving_changed.emit(None)
         elif load is not None:
-            request = ServingRequest(cost, load.workload, load.slots, load.rate_per_s)
-            epoch = self._load_epoch
-            self._runner.submit(
-                Job(
-                    Lane.SERVING,
-                    "Serving the workload",
-                    lambda: self._engine.serve(request),
-                    lambda result: self._take_serving(request, result, epoch),
-                    lambda fault: self._fail("serving", fault, epoch == self._load_epoch),
-                )
-            )
+            self._runner.submit(self._tail(cost, load, self._load_epoch))
         self._ask_baseline()
+
+    def _tail(self, cost: CostResult, load: Load, epoch: int) -> Job:
+        request = ServingRequest(cost, load.workload, load.slots, load.rate_per_s)
+        return Job(
+            Lane.SERVING,
+            "Serving the workload",
+            lambda: self._engine.serve(request),
+            lambda result: self._take_serving(request, result, epoch),
+            lambda fault: self._fail("serving", fault, epoch == self._load_epoch),
+        )
 
     def _take_serving(self, request: ServingRequest, result: ServingResult, epoch: int) -> None:
         shown = -1 if self.served is None else self.served.revision

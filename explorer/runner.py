@@ -31,11 +31,12 @@ class Lane(IntEnum):
     PLAN = 3  # propose a starting plan
     COST = 4  # what the hand is waiting for
     SERVING = 5
-    RELAYOUT = 6  # place them again after an edit: the numbers go first
-    BASELINE = 7  # the pinned plan's own numbers
-    GRADIENT = 8  # what every boundary would change
-    MAP = 9  # tile against tile
-    INDEX = 10  # what find searches
+    ROWS = 6  # of a table that goes through every operator or tensor
+    RELAYOUT = 7  # place them again after an edit: the numbers go first
+    BASELINE = 8  # the pinned plan's own numbers
+    GRADIENT = 9  # what every boundary would change
+    MAP = 10  # tile against tile
+    INDEX = 11  # what find searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Job:
     work : runs on the worker; returns plain values.
     done : called on the GUI thread with what `work` returned.
     failed : called on the GUI thread with the exception; None: `Runner.failed` tells.
+    then : called on the worker with what `work` returned; its job waits in its lane before the worker looks for
+        the next one. A follower that only the GUI thread asked for would come after jobs of lower lanes.
     """
 
     lane: Lane
@@ -55,6 +58,7 @@ class Job:
     work: Callable[[], Any]
     done: Callable[[Any], None]
     failed: Callable[[BaseException], None] | None = None
+    then: Callable[[Any], Job | None] | None = None
 
 
 class Runner(QObject):
@@ -159,14 +163,18 @@ class Runner(QObject):
     def _work(self) -> None:
         while (job := self._next()) is not None:
             answer: Any = None
+            follower: Job | None = None
             fault: BaseException | None = None
             self._tell(self.busy_changed, job.title)
             try:
                 answer = job.work()
+                follower = job.then(answer) if job.then is not None else None
             except BaseException as error:  # a worker that dies would stop every number on screen
                 fault = error
             with self._lock:
                 wanted = not self._dropped
+                if wanted and follower is not None:
+                    self.submit(follower)
                 self._running = None
                 idle = not any(jobs and lane not in self._held for lane, jobs in self._waiting.items())
             if wanted:
@@ -174,7 +182,7 @@ class Runner(QObject):
             if idle:
                 self._tell(self.busy_changed, "")
             # Keep no reference to results while waiting for the next job.
-            del job, answer, fault
+            del job, answer, follower, fault
 
     def _tell(self, signal: Any, *values: object) -> None:
         if not self._closing:

@@ -77,6 +77,7 @@ class TileMap(QWidget):
         self._rows: tuple[int, ...] = ()
         self._cells: dict[tuple[int, int], tuple[float, bool]] = {}
         self._now: tuple[int, int] = (0, 0)
+        self._gutter = 0  # pixels at the left of the cells
         self._start = QTimer(self)
         self._start.setSingleShot(True)
         self._start.setInterval(400)  # at rest: not in the middle of a row of edits
@@ -118,6 +119,7 @@ class TileMap(QWidget):
                 thinned(ladder(extents[dim], wide.get(dim, 1)), now[dim]) for dim in dims
             )
             self._cells = {}
+            self._gutter = self._widest()
             self._caption()
             self.setFixedHeight(CAPTION + CELL_HEIGHT * len(self._rows) + LEGEND)
         if len(self._cells) < len(self._columns) * len(self._rows):
@@ -189,12 +191,12 @@ class TileMap(QWidget):
         return QSize(200, self.height())
 
     def _rect(self, column: int, row: int) -> QRectF:
-        gutter = self._gutter()
+        gutter = self._gutter
         wide = (self.width() - gutter) / max(1, len(self._columns))
         return QRectF(gutter + column * wide, CAPTION + row * CELL_HEIGHT, wide - 1, CELL_HEIGHT - 1)
 
-    def _gutter(self) -> int:
-        """Pixels at the left for the sizes of the rows."""
+    def _widest(self) -> int:
+        """Pixels that the sizes of the rows take at the left."""
         metrics = QFontMetrics(look.font(look.TINY))
         ends = [f"{size:,}" for size in (*self._rows[:1], *self._rows[-1:])]
         ends.append(f"{self._key.dims[1]} ↓" if self._key else "")
@@ -277,7 +279,7 @@ class TileMap(QWidget):
         painter.setFont(look.font(look.TINY))
         painter.setPen(look.palette().muted)
         right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-        gutter, last = self._gutter(), len(self._rows) - 1
+        gutter, last = self._gutter, len(self._rows) - 1
         for row in {0, last}:
             rect = QRectF(0, CAPTION + row * CELL_HEIGHT, gutter - 4, CELL_HEIGHT - 1)
             painter.drawText(rect, right, f"{self._rows[row]:,}")
@@ -315,7 +317,7 @@ class TileMap(QWidget):
     def _under(self, at: QPointF) -> tuple[int, int] | None:
         if not self._columns or not self._rows:
             return None
-        gutter = self._gutter()
+        gutter = self._gutter
         x = math.floor((at.x() - gutter) / ((self.width() - gutter) / len(self._columns)))
         y = int((at.y() - CAPTION) / CELL_HEIGHT)
         if 0 <= x < len(self._columns) and 0 <= y < len(self._rows) and at.y() >= CAPTION:

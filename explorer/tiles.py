@@ -70,7 +70,7 @@ class TileEditor(Panel):
         self.best.setProperty("primary", True)
         self.best.clicked.connect(self.take_best)
         self._lay_out()
-        self.follow("cost", document.cost_changed, document.selection_changed, document.plan_changed)
+        self.follow("cost", document.cost_changed, document.selection_changed)
 
     def _lay_out(self) -> None:
         column = scrolling(self.body)
@@ -156,7 +156,9 @@ class TileEditor(Panel):
         chosen = self.document.selection
         if chosen:
             return result.request.plan.group_of[chosen[0]]
-        return max(range(len(result.groups)), key=lambda index: result.groups[index].latency_s)
+        digest = self.document.digest
+        assert digest is not None and digest.result is result
+        return int(digest.latency_s.argmax())
 
     def _show_levels(self, group: GroupResult) -> None:
         names = [level.memory for level in group.levels]

@@ -75,18 +75,18 @@ class Window(QMainWindow):
         self.header = Header(document)
         self.canvas = GraphCanvas(document)
         self.tiles = TileEditor(document)
-        self.docks = Docks(
-            self.canvas,
-            (
-                self.tiles,
-                History(document),
-                Heatmap(document),
-                RegisterGauges(document),
-                Latency(document),
-                DemandProfile(document),
-                GroupsTable(document),
-            ),
+        self.panels = (
+            self.tiles,
+            History(document),
+            Heatmap(document),
+            RegisterGauges(document),
+            Latency(document),
+            DemandProfile(document),
+            GroupsTable(document),
         )
+        self.docks = Docks(self.canvas, self.panels)
+        for panel in self.panels:  # a tab that comes to the front
+            self.docks.docks[panel.objectName()].visibilityChanged.connect(panel.catch_up)
         self.start = StartPage()
         self.pages = QStackedWidget()
         self.pages.addWidget(self.start)
@@ -170,7 +170,8 @@ class Window(QMainWindow):
     @property
     def is_settling(self) -> bool:
         """Whether something shown waits for a timer before it asks the worker."""
-        return self.tiles.map.is_waiting
+        due = any(panel.is_due for panel in self.panels)
+        return due or self.tiles.map.is_waiting or self.canvas.stage.is_settling
 
     # -- layout and theme --------------------------------------------------------------------------
     def _restore(self) -> None:

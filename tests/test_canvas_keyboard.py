@@ -12,6 +12,7 @@ from explorer.canvas import legend
 from explorer.canvas.camera import Camera
 from explorer.canvas.layout import LayoutRequest, lay_out, provisional
 from explorer.canvas.view import GraphCanvas
+from explorer.digest import Digest
 from explorer.document import Document
 from explorer.runner import Lane
 from model.plan import edits
@@ -128,7 +129,7 @@ def test_groups_and_operators_are_read_with_names_places_and_states(qtbot: QtBot
     graph = made_results.chain()
     with hand_on(qtbot, graph, lambda _: made_results.plan()) as hand:
         canvas = hand.canvas
-        canvas.scene.set_result(made_results.cost())
+        canvas.scene.set_result(Digest.of(made_results.cost()))
         top = QAccessible.queryAccessibleInterface(canvas)
         assert top.role() == QAccessible.Role.Tree
         assert top.text(QAccessible.Text.Name) == "Graph canvas, hand_block"

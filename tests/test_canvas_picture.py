@@ -20,6 +20,7 @@ from explorer.canvas.painter import ScenePainter, short_name, state_of, summary
 from explorer.canvas.scene import Hit, Part, Scene
 from explorer.canvas.tips import tip
 from explorer.canvas.view import GraphCanvas
+from explorer.digest import Digest
 from explorer.names import group_tints
 from model.graph.graph import OperatorGraph
 from model.plan import edits
@@ -55,7 +56,7 @@ def pixels(image: QImage) -> np.ndarray:
 def hand_scene() -> Scene:
     """The made result on its graph: a group that spills, one that does not fit."""
     scene = scene_of(made_results.chain(), made_results.plan())
-    scene.set_result(made_results.cost())
+    scene.set_result(Digest.of(made_results.cost()))
     return scene
 
 
@@ -201,9 +202,9 @@ def test_tips_give_the_numbers_of_a_group_and_of_a_cut() -> None:
 
 def test_heat_sums_to_the_traffic_of_dram_and_its_ends_are_the_scale() -> None:
     result = made_results.cost()
-    traffic = OperatorTraffic(result.request.graph)
+    traffic = OperatorTraffic(len(result.request.graph.operators))
     assert (traffic.steps() == UNKNOWN).all() and not traffic.known
-    traffic.update(result)
+    traffic.update(Digest.of(result))
     dram = result.request.accelerator.dram.name
     total = sum(sum(group.dram_bytes(dram)) for group in result.groups)
     assert traffic.bytes.sum() == total
@@ -214,19 +215,19 @@ def test_heat_sums_to_the_traffic_of_dram_and_its_ends_are_the_scale() -> None:
 
 def test_a_frozen_scale_keeps_its_ends_while_numbers_change() -> None:
     result = made_results.cost()
-    traffic = OperatorTraffic(result.request.graph)
-    traffic.update(result)
+    traffic = OperatorTraffic(len(result.request.graph.operators))
+    traffic.update(Digest.of(result))
     ends = traffic.low, traffic.high
     doubled = tuple(
         replace(group, traffic=tuple(replace(row, read_bytes=row.read_bytes * 8) for row in group.traffic))
         for group in result.groups
     )
     traffic.frozen = True
-    traffic.update(replace(result, groups=doubled))
+    traffic.update(Digest.of(replace(result, groups=doubled)))
     assert (traffic.low, traffic.high) == ends
     assert traffic.steps().max() == STEPS - 1
     traffic.frozen = False
-    traffic.update(replace(result, groups=doubled))
+    traffic.update(Digest.of(replace(result, groups=doubled)))
     assert traffic.high > ends[1]
 
 

@@ -237,6 +237,38 @@ def test_slots_and_rate_serve_again_without_computing_cost_again(qtbot, document
     assert document.slots is None and document.serving.slots == 4
 
 
+def test_a_load_set_while_the_cost_runs_is_the_one_that_is_served(qtbot, document):
+    opened(qtbot, document, served=True)
+    engine = document.engine
+    engine.gate.clear()
+    document.commit(merged(document.plan, 1), "Fuse")
+    document.set_load(7, None)
+    engine.gate.set()
+    settle(qtbot, document)
+    assert document.serving.slots == 7 and not document.serving_is_behind
+    assert document.served.cost is document.cost and document.cost.request.plan is document.plan
+
+
+def test_the_tail_follows_its_cost_without_a_turn_of_the_gui_thread(qtbot, document):
+    opened(qtbot, document, served=True)
+    order: list[str] = []
+    done = threading.Event()
+    simulate, serve = document.engine.simulate, document.engine.serve
+    document.engine.simulate = lambda request: (order.append("cost"), simulate(request))[1]
+
+    def served(request):
+        order.append("tail")
+        done.set()
+        return serve(request)
+
+    document.engine.serve = served
+    document.commit(merged(document.plan, 1), "Fuse")
+    document.ask(Lane.RELAYOUT, "Laying out", lambda: order.append("layout"), lambda _: None)
+    assert done.wait(20)  # no event is handled meanwhile
+    settle(qtbot, document)
+    assert order == ["cost", "tail", "layout"]
+
+
 def test_an_offer_is_taken_once(qtbot, document):
     opened(qtbot, document)
     fix = merged(document.plan, 1)

@@ -10,15 +10,16 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
 from explorer import header, look
+from explorer.digest import Demand, Digest, level_pairs
 from explorer.document import Document
 from explorer.names import group_name
-from explorer.panels.demand import Demand, DemandProfile
+from explorer.panels.demand import DemandProfile
 from explorer.panels.distribution import Curve, label_places
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
+    MODES,
     Heatmap,
     Scale,
-    level_pairs,
     rows_by_group,
     rows_by_operator,
     rows_by_tensor,
@@ -27,10 +28,12 @@ from explorer.panels.history import History
 from explorer.panels.latency import Latency, overload_sentence
 from explorer.panels.parts import shown_parts
 from explorer.panels.registers import RegisterGauges, gauge_rows
+from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
+from model.plan.plan import FusionGroup
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -103,7 +106,9 @@ def test_a_hidden_panel_catches_up_when_shown(qtbot, document, kind):
 
 def test_traffic_rows_sum_to_the_result_in_every_mode():
     result = made_results.cost()
+    digest = Digest.of(result)
     pairs = level_pairs(result)
+    assert pairs == digest.pairs
     assert pairs == (("DRAM", "buffer"), ("buffer", "registers"))
     for pair in pairs:
         want = sum(
@@ -112,13 +117,14 @@ def test_traffic_rows_sum_to_the_result_in_every_mode():
             for row in group.traffic
             if (row.outer, row.inner) == pair
         )
-        for rows in (rows_by_group(result), rows_by_operator(result), rows_by_tensor(result)):
+        for rows in (rows_by_group(digest), rows_by_operator(digest), rows_by_tensor(digest)):
             assert sum(row.total(pair) for row in rows) == want
 
 
 def test_the_colour_scale_spans_what_is_shown_and_survives_one_number():
-    rows = rows_by_group(made_results.cost())
-    scale = Scale.of(rows, (("DRAM", "buffer"),))
+    digest = Digest.of(made_results.cost())
+    scale = Scale.of(rows_by_group(digest), digest.pairs)
+    assert scale == Scale.of_groups(digest)
     assert scale.fraction(int(scale.low)) == 0.0 and scale.fraction(int(scale.high)) == 1.0
     assert Scale(5, 5).fraction(5) == 1.0
     assert Scale.of([], ()) == Scale(0, 0)
@@ -137,6 +143,38 @@ def test_a_click_in_the_traffic_map_selects_and_the_selection_is_marked(qtbot, d
     assert [index.row() for index in panel.table.selectionModel().selectedRows()] == [1]
 
 
+@pytest.mark.parametrize("mode", [1, 2])
+def test_rows_of_operators_and_tensors_are_added_up_on_the_worker(qtbot, document, mode):
+    panel = Heatmap(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    panel.mode.setCurrentIndex(mode)
+    qtbot.waitUntil(lambda: panel.table.rows.shown[0].kind == MODES[mode], timeout=20_000)
+    settle(qtbot, document)
+    document.select((3,))
+    marked = [panel.table.row_at(index) for index in panel.table.selectionModel().selectedRows()]
+    assert marked and all(3 in row.operators for row in marked)
+    panel.mode.setCurrentIndex(0)
+    qtbot.waitUntil(lambda: panel.table.rows.shown[0].kind == "groups", timeout=20_000)
+
+
+def test_a_table_keeps_its_place_when_rows_come_and_go(qtbot):
+    model = RowsModel((Column("Number", str, lambda row: row.operators[0]),))
+    told: list[str] = []
+    model.modelReset.connect(lambda: told.append("reset"))
+    model.rowsInserted.connect(lambda _, first, last: told.append(f"+{first}-{last}"))
+    model.rowsRemoved.connect(lambda _, first, last: told.append(f"-{first}-{last}"))
+    for count in (5, 3, 3, 6, 0):
+        model.replace(Rows.of([FusionGroup((number,)) for number in range(count)]))
+        assert model.rowCount() == count == len(list(model.shown))
+    assert told == ["reset", "-3-4", "+3-5", "reset"]
+    model.replace(Rows.of([FusionGroup((number, number + 9)) for number in (4, 2, 7)]))
+    model.sort(0, Qt.SortOrder.DescendingOrder)
+    assert [row.operators[0] for row in model.shown] == [7, 4, 2]
+    assert model.shown.places((11, 7)) == [0, 2] and model.rows.places((11, 7)) == [1, 2]
+
+
 def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):
     panel = Heatmap(document)
     qtbot.addWidget(panel)
@@ -150,7 +188,7 @@ def test_the_colour_scale_is_frozen_while_a_gesture_previews(qtbot, document):
 
 
 def test_gauges_put_what_spills_first_and_say_it_in_words():
-    rows = gauge_rows(made_results.cost())
+    rows = gauge_rows(Digest.of(made_results.cost()))
     assert rows[0].spills and rows[0].index == 2
     assert "spills 3.0 MiB" in rows[0].reading and "⚠" in rows[0].reading
     assert "Try: split before Mul_8" in rows[0].tip
@@ -161,7 +199,7 @@ def test_simt_gauges_show_occupancy():
     result = made_results.cost()
     use = replace(result.groups[0].registers, live=181, limit=255, unit="registers per thread", occupancy=0.5)
     groups = (replace(result.groups[0], registers=use), *result.groups[1:])
-    row = next(r for r in gauge_rows(replace(result, groups=groups)) if r.index == 0)
+    row = next(r for r in gauge_rows(Digest.of(replace(result, groups=groups))) if r.index == 0)
     assert row.reading == "181 / 255 · occupancy 0.50"
 
 
@@ -242,8 +280,8 @@ def test_register_advice_is_of_the_selected_group(qtbot, document):
     qtbot.addWidget(panel)
     panel.show()
     fill(qtbot, document)
-    spilling = next(row for row in gauge_rows(document.cost) if row.spills or row.use.relief)
-    calm = next(row for row in gauge_rows(document.cost) if not row.spills and not row.use.relief)
+    spilling = next(row for row in gauge_rows(document.digest) if row.spills or row.use.relief)
+    calm = next(row for row in gauge_rows(document.digest) if not row.spills and not row.use.relief)
     document.select(spilling.operators)
     panel.catch_up()
     assert panel.advice.isVisible() and panel.advice.text().startswith(

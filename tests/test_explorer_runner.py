@@ -60,6 +60,20 @@ def test_lanes_go_by_urgency_and_files_in_turn(qtbot, runner):
     assert order == ["first", "second", "serving", "map"]
 
 
+def test_a_follower_goes_before_lower_lanes_that_waited_longer(qtbot, runner):
+    blocker = Blocker(runner)
+    order: list[str] = []
+
+    def after(answer: str) -> Job:
+        return Job(Lane.SERVING, "tail", lambda: f"tail of {answer}", order.append)
+
+    runner.submit(Job(Lane.COST, "cost", lambda: "cost", order.append, then=after))
+    runner.submit(Job(Lane.RELAYOUT, "layout", lambda: "layout", order.append))
+    blocker.go.set()
+    qtbot.waitUntil(lambda: len(order) == 3, timeout=WAIT_MS)
+    assert order == ["cost", "tail of cost", "layout"]
+
+
 def test_a_fault_is_told_and_the_next_job_runs(qtbot, runner):
     told: list[BaseException] = []
     runner.failed.connect(told.append)

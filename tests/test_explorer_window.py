@@ -17,6 +17,7 @@ from explorer.chooser import Chooser, Entry, matching
 from explorer.dialogs import BindDialog, KeySheet, key_rows
 from explorer.docks import PLACES, on_screen
 from explorer.document import Document
+from explorer.panels.panel import Panel
 from explorer.search import index
 from explorer.startpage import Card
 from explorer.tile_map import thinned
@@ -27,7 +28,7 @@ from model.plan.edits import contraction_tails
 
 from . import made_results, worked
 from .explorer_engine import HandEngine, workload
-from .test_explorer_document import settle
+from .test_explorer_document import merged, settle
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,12 +53,18 @@ def window(qtbot, settings):
     assert made.document.close()
 
 
+def at_rest(qtbot, window: Window) -> None:
+    """Until every answer has arrived and the tile editor shows it."""
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: not window.tiles.is_due, timeout=5_000)
+
+
 def fill(qtbot, window: Window) -> None:
     document = window.document
     document.set_accelerator(made_results.machine())
     document.set_workload(workload())
     document.set_graph(made_results.chain())
-    settle(qtbot, document)
+    at_rest(qtbot, window)
 
 
 # ------------------------------------------------------------------------------------------ actions
@@ -298,7 +305,7 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert tiles.title == "Tile · G2"
     row = tiles.rows[0]
     assert row.dim == "m" and row.state.text() == "chosen"
@@ -310,11 +317,11 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     qtbot.keyClick(row.number, Qt.Key.Key_Return)
     assert dict(document.plan.groups[1].level("buffer").tile) == {"m": 100}
     assert document.undo_stack.count() == 1  # both were the tile of m
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert row.state.text() == "set ×" and tiles.best.isEnabled()
     tiles.best.click()
     assert not document.plan.groups[1].has_knobs
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
 
 
@@ -354,7 +361,7 @@ def test_enter_in_a_size_gives_the_keys_back_and_a_size_too_large_is_the_whole_d
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     window.activateWindow()
     row = tiles.rows[0]
     before, extent = document.plan, row.fit.extent
@@ -375,7 +382,7 @@ def test_tiles_that_an_edit_or_a_machine_drops_are_named(qtbot, window):
     fill(qtbot, window)
     document, words = window.document, window.status.sentence
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     window.tiles.rows[0].put(32)
     machine = made_results.machine()
     shared = replace(machine.memory[1], name="shared")
@@ -392,7 +399,7 @@ def test_scrubbing_previews_and_is_one_entry(qtbot, window):
     fill(qtbot, window)
     document, row = window.document, window.tiles.rows[0]
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     before = document.plan
     number = row.number
     start = number.rect().center()
@@ -410,11 +417,11 @@ def test_order_and_stages_are_knobs(qtbot, window):
     fill(qtbot, window)
     document, tiles = window.document, window.tiles
     document.select((3,))
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     tiles.order.setCurrentIndex(2)
     tiles.order.activated.emit(2)
     assert document.plan.groups[1].level("buffer").loop_order == tiles.order.itemData(2)
-    settle(qtbot, document)
+    at_rest(qtbot, window)
     tiles.stages.activated.emit(1)
     assert document.plan.groups[1].stages == 1
 
@@ -650,3 +657,26 @@ def test_the_window_says_that_kernels_compile_and_edits_wait(qtbot, window, monk
     qtbot.waitUntil(lambda: document.cost is not None, timeout=20_000)
     settle(qtbot, document)
     assert not window.status.work.isVisible() and document.ready
+
+
+def test_a_panel_behind_another_tab_draws_nothing_until_it_comes_to_the_front(qtbot, window):
+    fill(qtbot, window)
+    qtbot.wait(50)
+    panels = {name: window.docks.docks[name].findChild(Panel) for name in ("demand", "groups")}
+    drawn: list[str] = []
+    for name, panel in panels.items():
+        panel.redraw = lambda name=name, real=panel.redraw: (drawn.append(name), real())  # type: ignore
+    window.document.commit(merged(window.document.plan, 0), "Fuse")
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: "demand" in drawn, timeout=5_000)
+    qtbot.wait(50)
+    assert "groups" not in drawn
+    window.docks.docks["groups"].raise_()
+    qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
+    assert panels["groups"].table.model().rowCount() == len(window.document.plan.groups)
+    drawn.clear()
+    window.document.undo()
+    settle(qtbot, window.document)
+    qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
+    qtbot.wait(50)
+    assert "demand" not in drawn

@@ -9,7 +9,7 @@ Measures of the whole picture live here as well. World units are pixels at 100 %
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,9 @@ class Block:
     exits: tuple[float, ...]
     exit_routes: tuple[Points, ...]
 
+    @cached_property
     def mirrored(self) -> Block:
-        """Left and right exchanged."""
+        """Left and right exchanged: made once for all groups of the shape."""
 
         def turned(routes: tuple[Points, ...]) -> tuple[Points, ...]:
             return tuple(route * (-1.0, 1.0) + (self.width, 0.0) for route in routes)

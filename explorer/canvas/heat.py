@@ -1,8 +1,7 @@
 """DRAM bytes of every operator, and the colour scale that they are shown on.
 
-Knows a cost result. Must not know colours or widgets. A tensor that crosses the DRAM boundary is charged to
-the operators that touch it: writes to its producer, reads to the first operator of the group that reads it,
-as in the traffic panel; so the operators of a group sum to the group's traffic.
+Knows a result's digest, which charges a tensor that crosses the DRAM boundary to the operators that touch it.
+Must not know colours or widgets.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from model.cost.result import CostResult, GroupResult
-from model.graph.graph import OperatorGraph
+from ..digest import Digest
 
 STEPS = 32
 """Colours that operators are drawn with: boxes of one colour are drawn in one call."""
@@ -23,14 +21,10 @@ UNKNOWN = -1
 class OperatorTraffic:
     """Bytes per operator of the newest result, and the scale from least to most."""
 
-    def __init__(self, graph: OperatorGraph) -> None:
-        self._graph = graph
-        self._shares: dict[tuple[int, int], tuple[object, list[int], list[float]]] = {}
-        self._touched: list[frozenset[int]] = [
-            frozenset(access.tensor for access in operator.inputs) for operator in graph.operators
-        ]
+    def __init__(self, operators: int) -> None:
+        self._nothing = np.full(operators, np.nan)
         self.memory = "DRAM"
-        self.bytes: NDArray[np.float64] = np.full(len(graph.operators), np.nan)
+        self.bytes: NDArray[np.float64] = self._nothing
         self.low = self.high = 0.0
         self.frozen = False
         """Whether the scale stays as it is: during a drag, so that colours can be compared."""
@@ -40,42 +34,16 @@ class OperatorTraffic:
         """Whether there is a result to show."""
         return self.high > 0
 
-    def update(self, result: CostResult | None) -> None:
-        """Take another result, or none. Groups that did not change are not added up again."""
-        if result is None:
-            self._shares = {}
-            self.bytes = np.full(len(self._graph.operators), np.nan)
+    def update(self, digest: Digest | None) -> None:
+        """Take another result, or none."""
+        if digest is None:
+            self.bytes = self._nothing
             self.low = self.high = 0.0
             return
-        self.memory = result.request.accelerator.dram.name
-        shares: dict[tuple[int, int], tuple[object, list[int], list[float]]] = {}
-        operators: list[int] = []
-        amounts: list[float] = []
-        for group in result.groups:
-            # By the traffic and not by the result: a group that only starts later has the same traffic. It is
-            # kept beside its shares, so that its id cannot be given to another one.
-            key = (group.operators[0], id(group.traffic))
-            entry = self._shares.get(key) or (group.traffic, *self._share(group))
-            shares[key] = entry
-            operators += entry[1]
-            amounts += entry[2]
-        self._shares = shares
-        self.bytes = np.full(len(self._graph.operators), np.nan)
-        self.bytes[operators] = amounts
+        self.memory = digest.result.request.accelerator.dram.name
+        self.bytes = digest.operator_bytes
         if not (self.frozen and self.known):
             self._scale()
-
-    def _share(self, group: GroupResult) -> tuple[list[int], list[float]]:
-        amount = dict.fromkeys(group.operators, 0.0)
-        for row in group.traffic:
-            if row.outer != self.memory:
-                continue
-            producer = int(self._graph.producer[row.tensor])
-            writer = producer if producer in amount else group.operators[0]
-            amount[writer] += row.write_bytes
-            reads = (operator for operator in group.operators if row.tensor in self._touched[operator])
-            amount[next(reads, writer)] += row.read_bytes
-        return list(amount), list(amount.values())
 
     def _scale(self) -> None:
         some = self.bytes[self.bytes > 0]

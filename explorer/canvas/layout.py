@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,20 +80,66 @@ class Layout:
     bounds: tuple[float, float, float, float]
     provisional: bool = False
 
+    @cached_property
+    def hulls(self) -> Points:
+        """float64[groups, 4], `frames` in the order of the plan; not a number where there is none."""
+        frames, nowhere = self.frames, (np.nan,) * 4
+        found = [frames.get(group.operators, nowhere) for group in self.plan.groups]
+        return np.array(found, dtype=np.float64).reshape(-1, 4)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Lines cut at their points, to be found by where they lie; `lay_out` makes them on the worker."""
+        points, start = self.route_points, self.route_start
+        count = len(start) - 1
+        boxes = np.zeros((0, 4))
+        if count:
+            low = np.minimum.reduceat(points, start[:-1], axis=0)
+            high = np.maximum.reduceat(points, start[:-1], axis=0)
+            boxes = np.concatenate([low, high], axis=1)
+        first = np.ones(len(points), dtype=np.bool_)
+        first[start[1:] - 1] = False
+        at = np.flatnonzero(first)
+        a, b = points[at], points[at + 1]
+        owner = np.repeat(np.arange(count), np.diff(start))[at]
+        return Pieces(boxes, at, owner, np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Pieces:
+    """A piece lies between two points of one line; it is named by the first of them.
+
+    Attributes
+    ----------
+    edge_boxes : float64[edges, 4], left, top, right, bottom of each line.
+    at : int64[pieces], rows of ``route_points``.
+    edge : int64[pieces], whose line it is part of.
+    boxes : float64[pieces, 4].
+    """
+
+    edge_boxes: Points
+    at: NDArray[np.int64]
+    edge: NDArray[np.int64]
+    boxes: Points
+
 
 @dataclass(frozen=True, eq=False)
 class Member:
     """A group with its block: which tensors and lines (rows of ``graph.edges``) its parts stand for.
 
-    ``leaving`` : pairs of an edge that leaves and the exit that it takes.
+    Attributes
+    ----------
+    entry_of, exit_of : by a tensor that comes in, or goes out, its entry or exit of the block.
+    leaving, exits : edges that leave, and the exit that each takes.
     """
 
     block: Block
-    tensors_in: tuple[int, ...]
-    tensors_out: tuple[int, ...]
+    entry_of: dict[int, int]
+    exit_of: dict[int, int]
     inner: tuple[int, ...]
     entering: tuple[int, ...]
-    leaving: tuple[tuple[int, int], ...]
+    leaving: tuple[int, ...]
+    exits: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +159,9 @@ def lay_out(request: LayoutRequest) -> Layout:
     edges = graph.edges.astype(np.int64)
     group_of = plan.membership.astype(np.int64)
     members = _members(graph, plan, group_of, edges, request.members)
-    return _Outer(graph, plan, edges, group_of, members).layout()
+    layout = _Outer(graph, plan, edges, group_of, members).layout()
+    _ = layout.pieces, layout.hulls  # made here and not on the GUI thread
+    return layout
 
 
 def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
@@ -248,23 +297,27 @@ def _member(
     for row in leaving:
         leaves.setdefault(rows[row][2], len(leaves))
     from_where = {rows[row][2]: local[rows[row][0]] for row in leaving}
+    # Lists inside: a generator for each of thousands of groups would take half as long again.
     shape = Shape(
-        tuple(graph.operators[operator].kind is OpKind.VIEW for operator in operators),
+        tuple([graph.operators[operator].kind is OpKind.VIEW for operator in operators]),
         has_hull(graph, operators),
         tuple(
-            (local[rows[row][0]], local[rows[row][1]], number.setdefault(rows[row][2], len(number)))
-            for row in inner
+            [
+                (local[producer], local[consumer], number.setdefault(tensor, len(number)))
+                for producer, consumer, tensor in [rows[row] for row in inner]
+            ]
         ),
-        tuple((entry[rows[row][2]], local[rows[row][1]]) for row in entering),
-        tuple(from_where[tensor] for tensor in leaves),
+        tuple([(entry[tensor], local[consumer]) for _, consumer, tensor in [rows[row] for row in entering]]),
+        tuple([from_where[tensor] for tensor in leaves]),
     )
     return Member(
         make_block(shape),
-        tuple(entry),
-        tuple(leaves),
+        entry,
+        leaves,
         tuple(inner),
         tuple(entering),
-        tuple((row, leaves[rows[row][2]]) for row in leaving),
+        tuple(leaving),
+        tuple([leaves[rows[row][2]] for row in leaving]),
     )
 
 
@@ -302,14 +355,15 @@ class _Outer:
 
     def _ports(self) -> None:
         """x at which each crossing leaves its producer's hull and enters its reader's."""
-        leaves, enters = [], []
-        found_out = [dict(zip(m.tensors_out, range(len(m.tensors_out)), strict=True)) for m in self.members]
-        found_in = [dict(zip(m.tensors_in, range(len(m.tensors_in)), strict=True)) for m in self.members]
-        for tensor, source, target in zip(
-            self.tensor.tolist(), self.source.tolist(), self.target.tolist(), strict=True
-        ):
-            leaves.append(self.blocks[source].exits[found_out[source][tensor]])
-            enters.append(self.blocks[target].entries[found_in[target][tensor]])
+        members, tensors = self.members, self.tensor.tolist()
+        leaves = [
+            (member := members[group]).block.exits[member.exit_of[tensor]]
+            for group, tensor in zip(self.source.tolist(), tensors, strict=True)
+        ]
+        enters = [
+            (member := members[group]).block.entries[member.entry_of[tensor]]
+            for group, tensor in zip(self.target.tolist(), tensors, strict=True)
+        ]
         self.leaves_at = self.left[self.source] + np.array(leaves)
         entry = np.array(enters)
         passes = self.placed.lane_end > self.placed.lane_first
@@ -339,7 +393,7 @@ class _Outer:
                 for j, b in enumerate(sides[:i])
             )
             if straight < 0:
-                block = self.blocks[target] = self.blocks[target].mirrored()
+                block = self.blocks[target] = self.blocks[target].mirrored
                 entry[found] = block.width - entry[found]
                 gone = np.flatnonzero(self.source == target)
                 middle = self.left[target] + block.width / 2
@@ -447,38 +501,88 @@ class _Outer:
 
     def _routes(self, corner: Points) -> tuple[NDArray[np.int64], Points]:
         """Every edge from box to box: the inside of the producer's hull, the line between, the reader's."""
+        edges = len(self.edges)
         lines, line_start = self._lines()
-        count = len(self.edges)
-        pieces: list[list[Points]] = [[] for _ in range(count)]
-        owners: list[list[int]] = [[] for _ in range(count)]
-        nowhere = len(self.members)  # lines between hulls are in world coordinates already
-        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
-            for row, route in zip(member.inner, block.inner, strict=True):
-                pieces[row].append(route)
-                owners[row].append(g)
-            for row, exit_ in member.leaving:
-                pieces[row].append(block.exit_routes[exit_])
-                owners[row].append(g)
-        bounds = line_start.tolist()
-        for row, crossing in zip(self.outside.tolist(), self.crossing_of.tolist(), strict=True):
-            pieces[row].append(lines[bounds[crossing] : bounds[crossing + 1]])
-            owners[row].append(nowhere)
-        enters = dict(zip(self.outside.tolist(), self.enters_at[self.crossing_of].tolist(), strict=True))
-        for g, (member, block) in enumerate(zip(self.members, self.blocks, strict=True)):
-            top, left = float(block.boxes[0, 1]), float(self.left[g])
-            for row, route in zip(member.entering, block.entry_routes, strict=True):
-                if self.lone[g]:  # entries of lone operators changed places
-                    x = enters[row] - left
-                    route = np.array([(x, 0.0), (x, top)])
-                pieces[row].append(route)
-                owners[row].append(g)
-        flat = [piece for found in pieces for piece in found]
-        owner = np.array([o for found in owners for o in found], dtype=np.int64)
-        lengths = np.array([len(piece) for piece in flat], dtype=np.int64)
-        shift = np.concatenate([corner, np.zeros((1, 2))])
-        if not flat:
-            return np.zeros(1, dtype=np.int64), np.zeros((0, 2))
-        points = np.concatenate(flat) + np.repeat(shift[owner], lengths, axis=0)
-        of_edge = np.repeat(np.arange(count), [len(found) for found in pieces])
-        per_edge = np.bincount(of_edge, weights=lengths, minlength=count).astype(np.int64)
-        return np.concatenate([[0], np.cumsum(per_edge)]), points
+        line_length = np.diff(line_start)[self.crossing_of]
+        inside, entries = self._inside(corner), self._entries(corner)
+        lengths = np.zeros((3, edges), dtype=np.int64)
+        lengths[0, inside.rows] = inside.lengths
+        lengths[1, self.outside] = line_length
+        lengths[2, entries.rows] = entries.lengths
+        start = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
+        begin = start[:-1] + np.concatenate(
+            [np.zeros((1, edges), dtype=np.int64), np.cumsum(lengths, axis=0)[:2]]
+        )
+        points = np.empty((int(start[-1]), 2))
+        points[_runs(begin[0, inside.rows], inside.lengths)] = inside.points
+        points[_runs(begin[1, self.outside], line_length)] = lines[
+            _runs(line_start[self.crossing_of], line_length)
+        ]
+        points[_runs(begin[2, entries.rows], entries.lengths)] = entries.points
+        return start, points
+
+    def _inside(self, corner: Points) -> _Strokes:
+        """Lines inside the hulls of their producers: to a reader in the same group, or to an exit."""
+        routes: list[Points] = []
+        rows: list[int] = []
+        counts: list[int] = []
+        for member, block in zip(self.members, self.blocks, strict=True):
+            routes += block.inner
+            rows += member.inner
+            rows += member.leaving
+            if len(block.exit_routes) == 1:
+                routes += block.exit_routes * len(member.exits)
+            else:
+                routes += [block.exit_routes[taken] for taken in member.exits]
+            counts.append(len(member.inner) + len(member.exits))
+        return _strokes(rows, routes, counts, corner)
+
+    def _entries(self, corner: Points) -> _Strokes:
+        """Lines inside the hulls of their readers; those of lone operators run straight down."""
+        routes: list[Points] = []
+        rows: list[int] = []
+        counts = np.zeros(len(self.members), dtype=np.int64)
+        several = np.flatnonzero(~self.lone).tolist()
+        for group in several:
+            routes += self.blocks[group].entry_routes
+            rows += self.members[group].entering
+            counts[group] = len(self.members[group].entering)
+        into_several = _strokes(rows, routes, counts, corner)
+        alone = self.lone[self.target[self.crossing_of]]
+        crossing = self.crossing_of[alone]
+        group = self.target[crossing]
+        tops = np.array([float(block.boxes[0, 1]) for block in self.blocks])
+        x, y = self.enters_at[crossing], corner[group, 1]
+        straight = np.stack([x, y, x, y + tops[group]], axis=1).reshape(-1, 2)
+        return _Strokes(
+            np.concatenate([into_several.rows, self.outside[alone]]),
+            np.concatenate([into_several.lengths, np.full(len(crossing), 2)]),
+            np.concatenate([into_several.points, straight]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Strokes:
+    """Parts of lines: the row of ``graph.edges`` and the number of points of each, and all points in a row."""
+
+    rows: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    points: Points
+
+
+def _strokes(
+    rows: list[int], routes: list[Points], counts: list[int] | NDArray[np.int64], corner: Points
+) -> _Strokes:
+    """Routes inside blocks as parts in the world: ``counts`` of them lie in each block, one after the other."""
+    lengths = np.array([len(route) for route in routes], dtype=np.int64)
+    if not routes:
+        return _Strokes(np.zeros(0, dtype=np.int64), lengths, np.zeros((0, 2)))
+    owner = np.repeat(np.arange(len(counts)), counts)
+    points = np.concatenate(routes) + np.repeat(corner[owner], lengths, axis=0)
+    return _Strokes(np.array(rows, dtype=np.int64), lengths, points)
+
+
+def _runs(begin: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``begin[0], begin[0] + 1, ... lengths[0] of them, begin[1] ...``."""
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(begin - before, lengths)

@@ -99,7 +99,7 @@ class ScenePainter:
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self._palette = look.palette()
-        self._rects: list[QRectF] = []
+        self._rects: dict[int, QRectF] = {}
         self._paths: dict[int, QPainterPath] = {}
         self._loose_paths: dict[int, QPainterPath] = {}
         self.forget()
@@ -117,14 +117,19 @@ class ScenePainter:
 
     def moved(self) -> None:
         """Boxes and lines lie elsewhere."""
-        self._rects = []
+        self._rects = {}
         self._paths = {}
-        self.plan_changed()
-
-    def plan_changed(self) -> None:
-        """The scene shows another plan."""
         self._loose_paths = {}
         self._tints = group_tints(self.scene.plan, len(self._palette.groups))
+
+    def plan_changed(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The scene shows another plan, of which groups were `kept` (their index before, else -1).
+
+        Returns groups that were kept and have another colour now.
+        """
+        self._loose_paths = {}
+        before, self._tints = self._tints, group_tints(self.scene.plan, len(self._palette.groups))
+        return np.flatnonzero((kept >= 0) & (self._tints != before[kept]))
 
     # -- the whole picture ---------------------------------------------------------------------------
     def paint(self, painter: QPainter, camera: Camera, exposed: QRectF) -> None:
@@ -337,9 +342,14 @@ class ScenePainter:
                 painter.drawPolyline(QPolygonF([QPointF(x, y) for x, y in shown]))
 
     # -- boxes ---------------------------------------------------------------------------------------
-    def _rectangles(self) -> list[QRectF]:
-        if not self._rects:
-            self._rects = [QRectF(a, b, c - a, d - b) for a, b, c, d in self.scene.boxes.tolist()]
+    def _rectangles(self, operators: NDArray[np.int64]) -> dict[int, QRectF]:
+        """Rectangles of at least these operators: made when they are first seen."""
+        missing = [operator for operator in operators.tolist() if operator not in self._rects]
+        if missing:
+            left, top, right, bottom = self.scene.boxes[missing].T
+            sides = (left, top, right - left, bottom - top)
+            made = map(QRectF, *(side.tolist() for side in sides))
+            self._rects.update(zip(missing, made, strict=True))
         return self._rects
 
     def _steps(self) -> NDArray[np.int64]:
@@ -349,12 +359,12 @@ class ScenePainter:
 
     def _boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         scene, palette = self.scene, self._palette
-        visible = scene.operators_in(seen).tolist()
-        rects, steps = self._rectangles(), self._steps()
+        visible = scene.operators_in(seen)
+        rects, steps = self._rectangles(visible), self._steps()
         rim = QColor(0, 0, 0, 34) if not palette.dark else QColor(255, 255, 255, 30)
         plain = QPen(rim, 1.0)
         readable = zoom >= READ
-        for operator in visible:
+        for operator in visible.tolist():
             step = int(steps[operator])
             fill = self._plain if step == UNKNOWN else self._fills[step]
             ink = palette.text if step == UNKNOWN else self._inks[step]
@@ -488,7 +498,7 @@ class ScenePainter:
 
     def _far_boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         visible = self.scene.operators_in(seen)
-        rects, steps = self._rectangles(), self._steps()[visible]
+        rects, steps = self._rectangles(visible), self._steps()[visible]
         order = np.argsort(steps, kind="stable")
         sorted_steps, sorted_boxes = steps[order], visible[order]
         painter.setPen(Qt.PenStyle.NoPen)

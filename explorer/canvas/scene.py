@@ -13,18 +13,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from operator import is_
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.cost.result import CostResult, GroupResult
+from model.cost.result import GroupResult
 from model.graph.graph import OperatorGraph, OpKind
-from model.plan.plan import Plan
+from model.plan.plan import FusionGroup, Plan
 
-from .blocks import BOTTOM, CHIP, PAD, TITLE, has_hull
+from ..digest import Digest
+from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
 from .layout import Layout
 
+MOST_UNPLACED = 150  # hulls that are fitted between their neighbours, one by one
 STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
@@ -64,12 +68,28 @@ class Chip:
     y: float
 
 
+@dataclass(frozen=True, slots=True)
+class PlanChange:
+    """What another plan changes of the picture.
+
+    Attributes
+    ----------
+    kept : per group its index in the plan before, -1 where it is new.
+    touched : around hulls and chips that came, went or changed.
+    renamed : around hulls that only have another number.
+    """
+
+    kept: NDArray[np.int64]
+    touched: Rect | None
+    renamed: Rect | None
+
+
 class Scene:
-    """Everything that is drawn for one graph, plan and result. Lives on the GUI thread."""
+    """Everything that is drawn for one graph, plan and result. Made on any thread; then lives on the GUI thread."""
 
     def __init__(self, layout: Layout) -> None:
         self.graph: OperatorGraph = layout.graph
-        self.traffic = OperatorTraffic(self.graph)
+        self.traffic = OperatorTraffic(len(self.graph.operators))
         self.is_view = np.array([o.kind is OpKind.VIEW for o in self.graph.operators], dtype=np.bool_)
         self.is_opaque = np.array([o.kind is OpKind.OPAQUE for o in self.graph.operators], dtype=np.bool_)
         self.edge_bytes = np.array(
@@ -77,7 +97,11 @@ class Scene:
         )
         self.edge_class = _classes(self.edge_bytes)
         self.plan = layout.plan
-        self.results: dict[tuple[int, ...], GroupResult] = {}
+        self._digest: Digest | None = None
+        self._row_of: dict[tuple[int, ...], int] | None = (
+            None  # of the digest's groups, made when one is asked for
+        )
+        self._rows = np.full(len(self.plan.groups), -1)  # of every shown group in the digest
         self.set_layout(layout)
 
     # -- what is shown -----------------------------------------------------------------------------
@@ -85,76 +109,110 @@ class Scene:
         """Take new positions; the plan stays."""
         self.layout = layout
         self.boxes = layout.boxes
-        points, start = layout.route_points, layout.route_start
-        if len(start) > 1:
-            low = np.minimum.reduceat(points, start[:-1], axis=0)
-            high = np.maximum.reduceat(points, start[:-1], axis=0)
-            self.edge_boxes = np.concatenate([low, high], axis=1)
-        else:
-            self.edge_boxes = np.zeros((0, 4))
-        # A piece lies between two points of one line; it is named by the first of them.
-        first = np.ones(len(points), dtype=np.bool_)
-        first[start[1:] - 1] = False
-        self._pieces = np.flatnonzero(first)
-        owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
-        self.piece_edge = owner[self._pieces]
-        a, b = points[self._pieces], points[self._pieces + 1]
-        self._piece_boxes = np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1)
-        self._hulls_of_all()
+        self.edge_boxes = layout.pieces.edge_boxes
+        self._take_groups()
+        kept = kept_groups(layout.plan, self.plan)
+        self.hull_rects = _taken(layout.hulls, kept, np.nan)
+        self._loose = np.zeros(len(kept), dtype=np.bool_)
+        self._placed = ~np.isnan(self.hull_rects[:, 0])
+        self._hulls(np.flatnonzero(~self._placed))
         self._place_chips()
 
-    def set_plan(self, plan: Plan) -> Rect | None:
-        """Show `plan` over the same positions; the part of the world whose picture changes, None if none."""
+    def set_plan(self, plan: Plan) -> PlanChange | None:
+        """Show `plan` over the same positions; what changes, None where it is shown already."""
         if plan is self.plan:
             return None
         before, self.plan = self.plan, plan
         old_rects, old_edges = self.hull_rects, self.chip_edges
-        old_index = {id(group): i for i, group in enumerate(before.groups)}
-        kept = np.array([old_index.get(id(group), -1) for group in plan.groups], dtype=np.int64)
-        fresh = np.flatnonzero(kept < 0)
-        rects = old_rects[kept] if len(old_rects) else np.zeros((len(plan.groups), 4))
-        drawn = self.hull_drawn[kept] if len(old_rects) else np.zeros(len(plan.groups), dtype=np.bool_)
-        loose = {int(now): self._loose[was] for now, was in enumerate(kept.tolist()) if was in self._loose}
-        self.hull_rects, self.hull_drawn, self._loose = rects, drawn, loose
-        self.group_of = plan.membership.astype(np.int64)
-        for group in fresh.tolist():
-            self._hull(group)
+        kept = kept_groups(before, plan)
+        self.hull_rects = _taken(old_rects, kept, 0.0)
+        self._loose, self._placed = _taken(self._loose, kept, False), _taken(self._placed, kept, False)
+        self._rows = _taken(self._rows, kept, -1)
+        self._take_groups()
+        # Hulls that no layout placed give way to their neighbours: any of these may be another one now.
+        drawn_anew = np.flatnonzero(~self._placed)
+        self._hulls(drawn_anew)
+        for group in np.flatnonzero(kept < 0).tolist():
+            self._rows[group] = self._row(group)
         self._place_chips()
-        gone = np.setdiff1d(np.arange(len(old_rects)), kept)
-        touched = [old_rects[gone], rects[fresh]]
-        moved = np.setxor1d(old_edges, self.chip_edges)
+        stays = np.zeros(len(old_rects), dtype=np.bool_)
+        stays[kept[self._placed & (kept >= 0)]] = True
+        touched = [old_rects[~stays], self.hull_rects[drawn_anew], self.hull_rects[kept < 0]]
+        moved = np.zeros(len(self.graph.edges), dtype=np.bool_)
+        moved[old_edges] = True
+        moved[self.chip_edges] ^= True
         anchors = self.layout.anchors[moved]
         touched.append(np.concatenate([anchors - CHIP, anchors + CHIP], axis=1))
-        every = np.concatenate(touched)
-        every = every[~np.isnan(every).any(axis=1)]
-        if not len(every):
-            return None
-        low, high = every[:, :2].min(axis=0) - PAD, every[:, 2:].max(axis=0) + PAD
-        return float(low[0]), float(low[1]), float(high[0]), float(high[1])
+        renamed = self.hull_rects[(kept >= 0) & (kept != np.arange(len(kept)))]
+        return PlanChange(kept, around(np.concatenate(touched)), around(renamed))
 
-    def set_result(self, result: CostResult | None) -> None:
-        """Take the numbers of `result`; groups that it does not know show none."""
-        self.traffic.update(result)
-        self.results = {} if result is None else {group.operators: group for group in result.groups}
+    def set_result(self, digest: Digest | None) -> Rect | None:
+        """Take the numbers of a result; groups that it does not know show none.
+
+        Returns the part of the world whose picture changes, None if none.
+        """
+        steps, looks = self.traffic.steps(), self._looks()
+        self.traffic.update(digest)
+        self._digest = digest
+        if digest is None:
+            self._rows = np.full(len(self.plan.groups), -1)
+        else:
+            self._rows = kept_groups(digest.result.request.plan, self.plan)
+            for group in np.flatnonzero(self._rows < 0).tolist():
+                self._rows[group] = self._row(group)
+        now = self._looks()
+        other = ((now != looks) & ~(np.isnan(now) & np.isnan(looks))).any(axis=1)
+        in_loose = (other & self._loose)[self.group_of]
+        boxes = self.boxes[(self.traffic.steps() != steps) | in_loose]
+        return around(np.concatenate([boxes, self.hull_rects[other]]))
+
+    def _row(self, group: int) -> int:
+        """The row of the digest that has the numbers of a shown group, -1 where there are none."""
+        if self._digest is None:
+            return -1
+        result, operators = self._digest.result, self.plan.groups[group].operators
+        row = int(result.request.plan.membership[operators[0]])
+        return row if result.groups[row].operators == operators else -1
+
+    def _looks(self) -> NDArray[np.float64]:
+        """float64[groups, 3]: what titles and hulls show of each group's numbers; NaN where there are none."""
+        if self._digest is None:
+            return np.full((len(self._rows), 3), np.nan)
+        return _taken(self._digest.looks, self._rows, np.nan)
 
     def result_of(self, group: int) -> GroupResult | None:
         """The numbers of a shown group, or None where the newest result has none for it."""
-        return self.results.get(self.plan.groups[group].operators)
+        row = int(self._rows[group])
+        return None if self._digest is None or row < 0 else self._digest.result.groups[row]
 
     # -- hulls ---------------------------------------------------------------------------------------
-    def _hulls_of_all(self) -> None:
-        count = len(self.plan.groups)
+    def _take_groups(self) -> None:
+        """Membership, and which groups have a hull: a view alone is no launch and has none."""
         self.group_of = self.plan.membership.astype(np.int64)
-        self.hull_rects = np.zeros((count, 4))
-        self.hull_drawn = np.zeros(count, dtype=np.bool_)
-        self._loose: dict[int, bool] = {}
-        for group in range(count):
-            self._hull(group)
+        count = len(self.plan.groups)
+        members = np.bincount(self.group_of, minlength=count)
+        views = np.bincount(self.group_of[self.is_view], minlength=count)
+        self.hull_drawn = (members != 1) | (views != 1)
+
+    def _hulls(self, groups: NDArray[np.int64]) -> None:
+        """Hulls of groups that the layout may not have placed."""
+        if len(groups) <= MOST_UNPLACED:
+            for group in groups.tolist():
+                self._hull(group)
+            return
+        # Another plan altogether; its layout comes in a moment. Until then no hull gives way to its neighbours.
+        low, high = np.full((len(self.plan.groups), 2), np.inf), np.full((len(self.plan.groups), 2), -np.inf)
+        np.minimum.at(low, self.group_of, self.boxes[:, :2])
+        np.maximum.at(high, self.group_of, self.boxes[:, 2:])
+        rims = np.concatenate([low - PAD, high + PAD], axis=1)
+        self.hull_rects[groups] = rims[groups]
+        self._loose[groups] = np.bincount(self.group_of, minlength=len(low))[groups] > 1
 
     def _hull(self, group: int) -> None:
         operators = self.plan.groups[group].operators
-        self.hull_drawn[group] = has_hull(self.graph, operators)
+        self._loose[group] = False
         frame = self.layout.frames.get(operators)
+        self._placed[group] = frame is not None
         if frame is not None:
             self.hull_rects[group] = frame
             return
@@ -177,7 +235,7 @@ class Scene:
 
     def is_loose(self, group: int) -> bool:
         """Whether the group's rectangle would enclose foreign boxes, so that its hull is their union."""
-        return self._loose.get(group, False)
+        return bool(self._loose[group])
 
     def inner_edges(self, group: int) -> NDArray[np.int64]:
         """Rows of ``graph.edges`` inside a group."""
@@ -230,14 +288,15 @@ class Scene:
 
     def edges_in(self, rect: Rect) -> NDArray[np.int64]:
         """Edges of which a piece may meet `rect`."""
-        return np.unique(self.piece_edge[_meeting(self._piece_boxes, rect)])
+        pieces = self.layout.pieces
+        return np.unique(pieces.edge[_meeting(pieces.boxes, rect)])
 
     def pieces_in(self, rect: Rect) -> tuple[NDArray[np.int64], Points, Points]:
         """Per piece of a line that may meet `rect`: its edge, and the points between which it runs."""
-        found = _meeting(self._piece_boxes, rect)
-        at = self._pieces[found]
-        points = self.layout.route_points
-        return self.piece_edge[found], points[at], points[at + 1]
+        pieces, points = self.layout.pieces, self.layout.route_points
+        found = _meeting(pieces.boxes, rect)
+        at = pieces.at[found]
+        return pieces.edge[found], points[at], points[at + 1]
 
     def chips_in(self, rect: Rect) -> NDArray[np.int64]:
         """Chips that meet `rect`; none in a provisional picture, where no line keeps room for them."""
@@ -343,6 +402,45 @@ def along(
     rise = 1.5 * t * (1.0 - t) + t**3
     y = a[:, 1:] + (b[:, 1:] - a[:, 1:]) * np.where(np.abs(b[:, :1] - a[:, :1]) < STRAIGHT, t, rise)
     return np.stack([x, np.clip(y, top, bottom)], axis=2)
+
+
+def kept_groups(before: Plan, plan: Plan) -> NDArray[np.int64]:
+    """Per group of `plan` its index in `before`, -1 where it is none of those: the same objects, as edits keep them."""
+    old, new = before.groups, plan.groups
+    most = min(len(old), len(new))
+    head = _alike(old, new) if old is not new else most
+    tail = min(_alike(old[::-1], new[::-1]), most - head)
+    out = np.full(len(new), -1)
+    out[:head] = np.arange(head)
+    out[len(new) - tail :] = np.arange(len(old) - tail, len(old))
+    between = {id(group): head + place for place, group in enumerate(old[head : len(old) - tail])}
+    if between:
+        out[head : len(new) - tail] = [between.get(id(group), -1) for group in new[head : len(new) - tail]]
+    return out
+
+
+def _alike(old: tuple[FusionGroup, ...], new: tuple[FusionGroup, ...]) -> int:
+    """How many groups at the beginning are the same."""
+    different = (place for place, same in enumerate(map(is_, old, new)) if not same)
+    return next(different, min(len(old), len(new)))
+
+
+def _taken(values: NDArray[Any], rows: NDArray[np.int64], otherwise: float) -> NDArray[Any]:
+    """``values[rows]``, `otherwise` where a row is -1."""
+    if not len(values):
+        return np.full((len(rows), *values.shape[1:]), otherwise, dtype=values.dtype)
+    out = values[rows]
+    out[rows < 0] = otherwise
+    return out
+
+
+def around(boxes: Points) -> Rect | None:
+    """The rectangle around boxes, with room for a rim and a title; None where there is none."""
+    boxes = boxes[~np.isnan(boxes).any(axis=1)]
+    if not len(boxes):
+        return None
+    low, high = boxes[:, :2].min(axis=0) - TITLE, boxes[:, 2:].max(axis=0) + TITLE
+    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
 def _meeting(boxes: Points, rect: Rect) -> NDArray[np.int64]:

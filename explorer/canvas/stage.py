@@ -24,8 +24,8 @@ from .backing import Backing
 from .camera import Camera
 from .layout import Layout, LayoutRequest, Member, lay_out, provisional
 from .minimap import Minimap
-from .painter import READ, ScenePainter
-from .scene import Rect, Scene
+from .painter import LABEL, READ, ScenePainter
+from .scene import Rect, Scene, around
 from .transition import Transition
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 ANIMATED_IN_VIEW, ANIMATED_IN_ALL = 600, 3000  # more operators than these are not moved one by one
 QUICK_PICTURE_MS = 150  # a layout that is there sooner needs no stand-in
+REST_MS = (
+    80  # after an edit, before its layout is asked for: numbers come first, and of a burst only the last
+)
 QUICK_PICTURE_LIMIT = 1_500  # operators
 READABLE_FIT = 0.34  # below this a graph opens at its beginning instead of as a whole
 OPENING_ZOOM = REVEALED_ZOOM = 0.9
@@ -68,6 +71,10 @@ class Stage(QObject):
         self._quick.setSingleShot(True)
         self._quick.setInterval(QUICK_PICTURE_MS)
         self._quick.timeout.connect(self._show_provisional)
+        self._rest = QTimer(self)
+        self._rest.setSingleShot(True)
+        self._rest.setInterval(REST_MS)
+        self._rest.timeout.connect(self._ask_layout)
 
     # -- the document changed ------------------------------------------------------------------------
     def take_graph(self) -> None:
@@ -78,6 +85,7 @@ class Stage(QObject):
         self._held = self._settled = False
         self._backing.forget()
         self._quick.stop()
+        self._rest.stop()
         graph = self._document.graph
         # A large scene holds the GUI thread; the real layout is there nearly as soon, once kernels are.
         if graph is not None and (len(graph.operators) <= QUICK_PICTURE_LIMIT or not self._document.ready):
@@ -88,23 +96,33 @@ class Stage(QObject):
         """Another plan is shown: hulls and chips follow at once, positions with the next layout."""
         plan = self._document.shown_plan
         if self.scene is not None and self.pictures is not None and plan is not None:
-            touched = self.scene.set_plan(plan)
-            self.pictures.plan_changed()
-            if touched is not None:
-                self._backing.damage(touched, self.camera)
+            change = self.scene.set_plan(plan)
+            if change is not None:
+                recoloured = self.scene.hull_rects[self.pictures.plan_changed(change.kept)]
+                self._damaged(change.touched)
+                self._damaged(around(recoloured))
+                if self.camera.zoom >= LABEL:  # numbers are read
+                    self._damaged(change.renamed)
             self.changed.emit()
             if self.scene.layout.provisional and len(plan.membership) <= QUICK_PICTURE_LIMIT:
                 self._show(provisional(self.scene.graph, plan))  # it has room for these hulls only
-        if not self._document.previewing:
-            self._ask_layout()
+        if self.scene is None or self.scene.layout.provisional:
+            if not self._document.proposing:
+                self._ask_layout()
+        elif not self._document.previewing:
+            self._rest.start()
 
     def take_result(self) -> None:
         """Another result is shown, or none."""
         if self.scene is not None and self.minimap is not None:
-            self.scene.set_result(self._document.cost)
+            self._damaged(self.scene.set_result(self._document.digest))
             self.minimap.forget()
-            self._backing.forget()
             self.changed.emit()
+
+    def _damaged(self, touched: Rect | None) -> None:
+        """The picture of a part of the world is another one."""
+        if touched is not None:
+            self._backing.damage(touched, self.camera)
 
     # -- layouts -------------------------------------------------------------------------------------
     def _ask_layout(self) -> None:
@@ -120,9 +138,15 @@ class Stage(QObject):
         request = LayoutRequest(graph, plan, self._members)
         title = f"Laying out {len(graph.operators):,} operators"
         lane = Lane.LAYOUT if shown is None else Lane.RELAYOUT
-        self._document.ask(lane, title, lambda: lay_out(request), self._take_layout)
 
-    def _take_layout(self, layout: Layout) -> None:
+        def work() -> tuple[Layout, Scene | None]:
+            layout = lay_out(request)
+            return layout, Scene(layout) if scene is None else None
+
+        self._document.ask(lane, title, work, self._take_layout)
+
+    def _take_layout(self, answer: tuple[Layout, Scene | None]) -> None:
+        layout, scene = answer
         if layout.graph is not self._document.graph:
             return
         if layout.plan is self._asked:
@@ -130,7 +154,7 @@ class Stage(QObject):
         if self._held:
             self._waiting = layout
         else:
-            self._show(layout)
+            self._show(layout, scene)
 
     def hold(self) -> None:
         """Positions and colours stay until `release`."""
@@ -167,15 +191,21 @@ class Stage(QObject):
             return self._document.graph is not None and not self._quick.isActive()
         return self.scene.layout.provisional
 
-    def _show(self, layout: Layout) -> None:
+    @property
+    def is_settling(self) -> bool:
+        """Whether a layout is about to be asked for."""
+        return self._rest.isActive()
+
+    def _show(self, layout: Layout, made: Scene | None = None) -> None:
+        """Show `layout`; ``made`` is its scene where the worker made one."""
         self.finish_transition()
         self._quick.stop()
         scene = self.scene
         if scene is None:
-            scene = self.scene = Scene(layout)
+            scene = self.scene = made or Scene(layout)
             self.pictures, self.minimap = ScenePainter(scene), Minimap(scene)
             scene.set_plan(self._document.shown_plan or layout.plan)
-            scene.set_result(self._document.cost)
+            scene.set_result(self._document.digest)
             self._repositioned(None)
         elif self._settled and self._can_animate(layout):
             self._animate_to(layout)

@@ -1,14 +1,13 @@
 """DRAM demand over time: what one request asks of memory, phase by phase, alone on its slot.
 
-Knows `GroupResult.phases`: nanoseconds and bytes that sum exactly to latency and traffic. What does not fit
-the screen is reduced to the largest demand per pixel column, never to an average (one average per launch hides
-the bursts that lengthen a tail).
+Knows the digest's `Demand`: the phases of all groups, whose nanoseconds and bytes sum exactly to latency and
+traffic. What does not fit the screen is reduced to the largest demand per pixel column, never to an average (one
+average per launch hides the bursts that lengthen a tail).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,80 +15,17 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from model.cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
+from model.cost.result import PHASE_KINDS, CostResult
 
 from .. import look
 from ..controls import ElidedLabel
+from ..digest import Demand
 from ..document import Document
 from ..names import group_label, group_tints
 from .panel import Panel
 
 LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
 """Room around the plot for its labels."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """Phases in order: begin and end in seconds, bytes per second, kind and group of each."""
-
-    begin_s: NDArray[np.float64]
-    end_s: NDArray[np.float64]
-    bytes_per_s: NDArray[np.float64]
-    kind: NDArray[np.int32]
-    group: NDArray[np.int32]
-
-    @staticmethod
-    def of(result: CostResult) -> Demand:
-        """All phases of all groups, one after the other."""
-        if not result.groups:
-            empty, none = np.zeros(0), np.zeros(0, np.int32)
-            return Demand(empty, empty, empty, none, none)
-        counts = [len(group.phases) for group in result.groups]
-        # As bytes: numpy compares the fields of every structured array that it joins, which takes longer.
-        joined = np.concatenate([group.phases.view(np.uint8) for group in result.groups])
-        phases = joined.view(PHASE_DTYPE)
-        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        lasting = phases["base_ns"] > 0
-        phases, owner = phases[lasting], owner[lasting]
-        end_ns = np.cumsum(phases["base_ns"])
-        begin_ns = end_ns - phases["base_ns"]
-        rate = phases["bytes"] * 1e9 / phases["base_ns"]
-        return Demand(begin_ns * 1e-9, end_ns * 1e-9, rate, phases["kind"].astype(np.int32), owner)
-
-    @property
-    def whole_s(self) -> float:
-        """When the last phase ends."""
-        return float(self.end_s[-1]) if len(self.end_s) else 0.0
-
-    @property
-    def peak(self) -> float:
-        """Largest demand in bytes per second."""
-        return float(self.bytes_per_s.max()) if len(self.bytes_per_s) else 0.0
-
-    @property
-    def mean(self) -> float:
-        """Bytes over the whole time."""
-        moved = float(((self.end_s - self.begin_s) * self.bytes_per_s).sum())
-        return moved / self.whole_s if self.whole_s else 0.0
-
-    def at(self, time_s: float) -> int:
-        """Index of the phase at a time; -1 outside."""
-        if not 0.0 <= time_s < self.whole_s:
-            return -1
-        return int(np.searchsorted(self.end_s, time_s, side="right"))
-
-    def bars(self, low_s: float, high_s: float, most: int) -> NDArray[np.int64]:
-        """Indices of the phases to draw between two times: all, or the highest of each of `most` columns."""
-        first = int(np.searchsorted(self.end_s, low_s, side="right"))
-        last = int(np.searchsorted(self.begin_s, high_s, side="left"))
-        inside = np.arange(first, max(first, last), dtype=np.int64)
-        if len(inside) <= most:
-            return inside
-        column = (self.begin_s[inside] - low_s) / max(high_s - low_s, 1e-30) * most
-        column = np.clip(column.astype(np.int64), 0, most - 1)
-        order = np.lexsort((self.bytes_per_s[inside], column))
-        highest = np.append(np.flatnonzero(np.diff(column[order])), len(order) - 1)
-        return inside[np.sort(order[highest])]
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
@@ -196,12 +132,21 @@ class Chart(QWidget):
         left = plot.left() + (np.maximum(demand.begin_s[chosen], self.low_s) - self.low_s) * scale
         right = plot.left() + (np.minimum(demand.end_s[chosen], self.high_s) - self.low_s) * scale
         height = plot.height() * demand.bytes_per_s[chosen] / top
-        dim = [look.mix(colours.panel, fill, 0.35) for fill in colours.groups]
-        rows = zip(left.tolist(), right.tolist(), height.tolist(), demand.group[chosen].tolist(), strict=True)
-        for begin, end, tall, group in rows:
-            hue = int(self.tints[group])
-            fill = colours.groups[hue] if self.group is None or group == self.group else dim[hue]
-            painter.fillRect(QRectF(begin, plot.bottom() - tall, max(1.0, end - begin), tall), fill)
+        wide = np.maximum(1.0, right - left)
+        hue = self.tints[demand.group[chosen]]
+        lit = (
+            np.ones(len(chosen), dtype=np.bool_) if self.group is None else demand.group[chosen] == self.group
+        )
+        # One call a colour: each call into Qt gives the interpreter's lock away and may have to wait for it.
+        painter.setPen(Qt.PenStyle.NoPen)
+        for number in np.unique(hue).tolist():
+            fill = colours.groups[number]
+            for some, brush in ((lit, fill), (~lit, look.mix(colours.panel, fill, 0.35))):
+                of = some & (hue == number)
+                if of.any():
+                    sides = (left[of], plot.bottom() - height[of], wide[of], height[of])
+                    painter.setBrush(brush)
+                    painter.drawRects(list(map(QRectF, *(side.tolist() for side in sides))))
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(plot.bottomLeft(), plot.bottomRight())
 
@@ -325,10 +270,10 @@ class DemandProfile(Panel):
 
     def redraw(self) -> None:
         """The newest result's phases."""
-        result = self.document.cost
-        if self.explain_absence("the demand") or result is None:
+        digest = self.document.digest
+        if self.explain_absence("the demand") or digest is None:
             return
-        demand = Demand.of(result)
+        result, demand = digest.result, digest.demand
         if not demand.whole_s:
             self.say("No group takes any time. Bind the symbolic dims (Ctrl+B).")
             return

@@ -52,11 +52,17 @@ class TimeAxis:
 
     def x(self, plot: QRectF, ns: float) -> float:
         """Where a time lies within `plot`, clipped to it."""
+        return float(self.xs(plot, np.array([ns]))[0])
+
+    def xs(self, plot: QRectF, ns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Where times lie within `plot`, clipped to it."""
         if self.logarithmic:
-            share = math.log(max(ns, self.left_ns) / self.left_ns) / math.log(self.right_ns / self.left_ns)
+            share = np.log(np.maximum(ns, self.left_ns) / self.left_ns) / math.log(
+                self.right_ns / self.left_ns
+            )
         else:
             share = (ns - self.left_ns) / (self.right_ns - self.left_ns)
-        return plot.left() + plot.width() * min(1.0, max(0.0, share))
+        return plot.left() + plot.width() * np.clip(share, 0.0, 1.0)
 
 
 def label_places(
@@ -146,10 +152,10 @@ class Distribution(QWidget):
         painter.setPen(pen)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         seen = curve.times_ns <= axis.right_ns
-        points = QPolygonF([QPointF(axis.x(plot, float(curve.times_ns[0])), plot.bottom())])
-        for ns, share in zip(curve.times_ns[seen], curve.shares[seen], strict=True):
-            points.append(QPointF(axis.x(plot, float(ns)), plot.bottom() - plot.height() * float(share)))
-        painter.drawPolyline(points)
+        x = axis.xs(plot, curve.times_ns[seen]).tolist()
+        y = (plot.bottom() - plot.height() * curve.shares[seen]).tolist()
+        first = QPointF(axis.x(plot, float(curve.times_ns[0])), plot.bottom())
+        painter.drawPolyline(QPolygonF([first, *map(QPointF, x, y)]))
 
     def _percentiles(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
         """Dashed lines with their labels; where these would overlap, p95 stands above the other two."""

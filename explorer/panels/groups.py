@@ -16,7 +16,7 @@ from .. import look
 from ..document import Document
 from ..names import group_label, operator_list
 from .panel import Panel
-from .rows import Column, RowsTable
+from .rows import Column, Rows, RowsTable, group_rows_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,9 @@ class GroupRow:
         return self.dram_bytes / self.group.lower_bound_bytes if self.group.lower_bound_bytes > 0 else 0.0
 
 
-def group_rows(result: CostResult) -> list[GroupRow]:
+def group_rows(result: CostResult) -> Rows:
     """Rows in the plan's order."""
-    return [GroupRow(result, index, group) for index, group in enumerate(result.groups)]
+    return group_rows_of(result, lambda index: GroupRow(result, index, result.groups[index]))
 
 
 def _fit_state(row: GroupRow) -> str:

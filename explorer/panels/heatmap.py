@@ -1,6 +1,6 @@
 """Traffic heatmap: bytes of groups, operators or tensors between each pair of memory levels.
 
-Knows `CostResult.traffic` and its request. The sums here only add what the model counted. Between two levels
+Knows `CostResult.traffic` and its digest. The sums here only add what the model counted. Between two levels
 a tensor counts once per group: what is read at its first reader there, what is written at its producer.
 """
 
@@ -19,17 +19,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from model.cost.result import CostResult, GroupResult, Traffic
+from model.cost.result import Traffic
 from model.graph.graph import OperatorGraph
 
 from .. import look
 from ..controls import Combo
+from ..digest import Digest, Pair, first_readers, skips
 from ..document import Document
 from ..names import group_label
+from ..runner import Lane
 from .panel import Panel
-from .rows import ROW_ROLE, Column, RowsTable
+from .rows import ROW_ROLE, Column, Rows, RowsTable, group_rows_of
 
-Pair = tuple[str, str]
 MODES = ("groups", "operators", "tensors")
 
 
@@ -66,59 +67,25 @@ def _add(cells: Cells, crossing: Traffic, read: int, write: int) -> None:
     cells[pair] = (read, write) if before is None else (before[0] + read, before[1] + write)
 
 
-def level_pairs(result: CostResult) -> tuple[Pair, ...]:
-    """Pairs of levels that anything crosses, outermost first; those that skip a level (spill) last."""
-    order = {level.name: rank for rank, level in enumerate(result.request.accelerator.memory)}
-    found = {(row.outer, row.inner) for group in result.groups for row in group.traffic}
-    last = len(order)
-    return tuple(sorted(found, key=lambda pair: (skips(result, pair), order.get(pair[0], last))))
-
-
-def skips(result: CostResult, pair: Pair) -> bool:
-    """Whether traffic between these levels passes by one in between: what the registers spill outwards."""
-    machine = result.request.accelerator
-    inner_is_memory = any(level.name == pair[1] for level in machine.memory)
-    return not inner_is_memory and pair[0] != machine.buffer.name
-
-
-class GroupCells:
-    """Sums per group, kept for groups whose traffic is the same value as in the last result."""
-
-    def __init__(self) -> None:
-        self._kept: dict[int, tuple[tuple[Traffic, ...], Cells]] = {}
-
-    def of(self, result: CostResult) -> list[Cells]:
-        """The cells of every group; an edit only sums the groups that it touched."""
-        kept, now, out = self._kept, {}, []
-        for group in result.groups:
-            entry = kept.get(id(group.traffic))
-            if entry is None or entry[0] is not group.traffic:
-                cells: Cells = {}
-                for crossing in group.traffic:
-                    _add(cells, crossing, crossing.read_bytes, crossing.write_bytes)
-                entry = (group.traffic, cells)
-            now[id(group.traffic)] = entry
-            out.append(entry[1])
-        self._kept = now
-        return out
-
-
-def rows_by_group(result: CostResult, sums: GroupCells | None = None) -> list[TrafficRow]:
+def rows_by_group(digest: Digest) -> Rows:
     """One row per fusion group, in the plan's order."""
+    result, pairs = digest.result, digest.pairs
     graph = result.request.graph
-    all_cells = (sums or GroupCells()).of(result)
-    return [
-        TrafficRow(graph, "groups", index, group.operators, cells)
-        for index, (group, cells) in enumerate(zip(result.groups, all_cells, strict=True))
-    ]
+
+    def make(index: int) -> TrafficRow:
+        read, written = digest.read[index].tolist(), digest.written[index].tolist()
+        cells = dict(zip(pairs, zip(read, written, strict=True), strict=True))
+        return TrafficRow(graph, "groups", index, result.groups[index].operators, cells)
+
+    return group_rows_of(result, make)
 
 
-def rows_by_operator(result: CostResult) -> list[TrafficRow]:
+def rows_by_operator(digest: Digest) -> Rows:
     """One row per operator: reads at the first reader in its group, writes at the producer."""
-    graph = result.request.graph
+    result, graph = digest.result, digest.result.request.graph
     sums: dict[int, Cells] = {}
     for group in result.groups:
-        readers, writers = _first_readers(result, group)
+        readers, writers = first_readers(result, group)
         for crossing in group.traffic:
             fallback = group.operators[0]
             writer = writers.get(crossing.tensor, fallback)
@@ -127,24 +94,12 @@ def rows_by_operator(result: CostResult) -> list[TrafficRow]:
                 _add(sums.setdefault(reader, {}), crossing, crossing.read_bytes, 0)
             if crossing.write_bytes:
                 _add(sums.setdefault(writer, {}), crossing, 0, crossing.write_bytes)
-    return [TrafficRow(graph, "operators", o, (o,), sums[o]) for o in sorted(sums)]
+    return Rows.of([TrafficRow(graph, "operators", o, (o,), sums[o]) for o in sorted(sums)])
 
 
-def _first_readers(result: CostResult, group: GroupResult) -> tuple[dict[int, int], dict[int, int]]:
-    readers: dict[int, int] = {}
-    writers: dict[int, int] = {}
-    for number in group.operators:
-        operator = result.request.graph.operators[number]
-        for access in operator.inputs:
-            readers.setdefault(access.tensor, number)
-        for access in operator.outputs:
-            writers[access.tensor] = number
-    return readers, writers
-
-
-def rows_by_tensor(result: CostResult) -> list[TrafficRow]:
+def rows_by_tensor(digest: Digest) -> Rows:
     """One row per tensor that moves, most bytes first; clicking selects who writes and reads it."""
-    graph = result.request.graph
+    result, graph = digest.result, digest.result.request.graph
     sums: dict[int, Cells] = {}
     for group in result.groups:
         for crossing in group.traffic:
@@ -154,8 +109,9 @@ def rows_by_tensor(result: CostResult) -> list[TrafficRow]:
         writer = int(graph.producer[tensor])
         touching = ((writer,) if writer >= 0 else ()) + graph.consumers[tensor]
         rows.append(TrafficRow(graph, "tensors", tensor, touching, cells))
-    outermost = level_pairs(result)[:1]
-    return sorted(rows, key=lambda row: -sum(row.total(pair) for pair in outermost))
+    outermost = digest.pairs[:1]
+    rows.sort(key=lambda row: -sum(row.total(pair) for pair in outermost))
+    return Rows.of(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +126,13 @@ class Scale:
         """From the smallest to the largest count that is not zero."""
         counts = [count for row in rows for pair in pairs if (count := row.total(pair)) > 0]
         return Scale(min(counts), max(counts)) if counts else Scale(0, 0)
+
+    @staticmethod
+    def of_groups(digest: Digest) -> Scale:
+        """From the smallest to the largest count of a group that is not zero."""
+        counts = digest.read + digest.written
+        counts = counts[counts > 0]
+        return Scale(int(counts.min()), int(counts.max())) if len(counts) else Scale(0, 0)
 
     def fraction(self, count: int) -> float:
         """Where a count lies; a scale of one number shows it as much."""
@@ -266,7 +229,6 @@ class Heatmap(Panel):
         self.table.setItemDelegate(self.cells)
         self.table.resized.connect(self._share_width)
         self.legend = _Legend()
-        self._sums = GroupCells()
         foot = QHBoxLayout()
         foot.addWidget(self.legend, 1)
         foot.addWidget(self.mode)
@@ -276,22 +238,34 @@ class Heatmap(Panel):
 
     def redraw(self) -> None:
         """Rows of the newest result in the chosen mode."""
-        result = self.document.cost
-        if self.explain_absence("traffic") or result is None:
+        digest = self.document.digest
+        if self.explain_absence("traffic") or digest is None:
             return
-        pairs = level_pairs(result)
         mode = MODES[max(0, self.mode.currentIndex())]
         if mode == "groups":
-            rows = rows_by_group(result, self._sums)
-        else:
-            rows = rows_by_operator(result) if mode == "operators" else rows_by_tensor(result)
-        if not rows or not pairs:
+            self._show(digest, rows_by_group(digest), Scale.of_groups(digest))
+            return
+
+        def work() -> tuple[Rows, Scale]:
+            rows = rows_by_operator(digest) if mode == "operators" else rows_by_tensor(digest)
+            return rows, Scale.of(rows, digest.pairs)
+
+        def done(answer: tuple[Rows, Scale]) -> None:
+            if mode == MODES[self.mode.currentIndex()]:
+                self._show(digest, *answer)
+
+        self.document.ask(Lane.ROWS, f"Adding up {mode}", work, done)
+
+    def _show(self, digest: Digest, rows: Rows, scale: Scale) -> None:
+        """Show rows of a result; the colour scale is frozen during a drag."""
+        pairs = digest.pairs
+        if not len(rows) or not pairs:
             self.say("No operator of this graph moves a byte that is known. Bind its symbolic dims (Ctrl+B).")
             return
         if not self.document.previewing or self.cells.scale.high <= 0 or pairs != self.cells.pairs:
-            self.cells.scale = self.legend.scale = Scale.of(rows, pairs)  # frozen during a drag
+            self.cells.scale = self.legend.scale = scale
         self.cells.pairs = pairs
-        columns = [_label_column(), *(_pair_column(result, pair) for pair in pairs)]
+        columns = [_label_column(), *(_pair_column(digest, place) for place in range(len(pairs)))]
         self.table.show_rows(rows, columns)
         self._share_width()
         self.legend.update()
@@ -313,17 +287,13 @@ def _label_column() -> Column:
     return Column("", lambda row: row.label, lambda row: row.place, align="left")
 
 
-def _pair_column(result: CostResult, pair: Pair) -> Column:
+def _pair_column(digest: Digest, place: int) -> Column:
+    result, pair = digest.result, digest.pairs[place]
     outer, inner = pair
 
     def tip(row: TrafficRow) -> str:
         read, write = row.cells.get(pair, (0, 0))
-        whole = sum(
-            crossing.read_bytes + crossing.write_bytes
-            for group in result.groups
-            for crossing in group.traffic
-            if (crossing.outer, crossing.inner) == pair
-        )
+        whole = int(digest.read[:, place].sum() + digest.written[:, place].sum())
         share = row.total(pair) / max(1, whole)
         return (
             f"{row.label}\n{outer} to {inner}: read {look.fmt_bytes_exact(read)}, "

@@ -17,6 +17,9 @@ from ..look import GRID
 class Panel(QWidget):
     """Subclasses fill `body` and implement `redraw`."""
 
+    _turn_is_taken = False
+    """Whether a panel was drawn anew in this turn of the event loop: the others wait for the next ones, because all of
+    them, and their paints, would add up to a turn that is felt."""
     line_changed = Signal(str)
     """Emitted when the grey line changed; the dock's title bar shows it."""
 
@@ -32,7 +35,7 @@ class Panel(QWidget):
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
         self._soon.setInterval(0)
-        self._soon.timeout.connect(self.catch_up)
+        self._soon.timeout.connect(self._take_turn)
         self._message = QLabel()
         self._message.setWordWrap(True)
         self._message.setProperty("muted", True)
@@ -101,8 +104,22 @@ class Panel(QWidget):
     def invalidate(self, *_: object) -> None:
         """Draw anew, in a turn of the event loop of its own, or when next shown."""
         self._behind = True
-        if self.isVisible():
+        # Behind another tab Qt counts a panel as visible, but no part of it is.
+        if self.isVisible() and not self.visibleRegion().isEmpty():
             self._soon.start()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is drawn anew in one of the next turns."""
+        return self._soon.isActive()
+
+    def _take_turn(self) -> None:
+        if Panel._turn_is_taken:
+            self._soon.start()
+            return
+        Panel._turn_is_taken = True
+        QTimer.singleShot(0, _end_turn)
+        self.catch_up()
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up with what changed while hidden."""
@@ -138,3 +155,7 @@ class Panel(QWidget):
         else:
             return False
         return True
+
+
+def _end_turn() -> None:
+    Panel._turn_is_taken = False

@@ -6,7 +6,9 @@ Knows `RegisterUse`. The tick is the limit; a bar past it spills, and the row sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
+import numpy as np
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, Qt
 from PySide6.QtGui import QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QLabel, QStyle, QStyledItemDelegate, QStyleOptionViewItem
@@ -15,10 +17,11 @@ from model.cost.result import CostResult, RegisterUse
 from model.graph.graph import OperatorGraph
 
 from .. import look, why
+from ..digest import Digest
 from ..document import Document
 from ..names import group_label, group_name
 from .panel import Panel
-from .rows import ROW_ROLE, Column, RowsTable
+from .rows import ROW_ROLE, Column, Rows, RowsTable, group_rows_of
 
 FULL = 1.25
 """The bar's right end, in limits: room to see how far past the limit a group is."""
@@ -85,18 +88,18 @@ class GaugeRow:
         return "\n".join(lines)
 
 
-def gauge_rows(result: CostResult) -> list[GaugeRow]:
+def gauge_rows(digest: Digest) -> Rows:
     """Groups by pressure, the tightest first; ties in the plan's order."""
-    graph = result.request.graph
-    rows = [
-        GaugeRow(graph, index, group.operators, group.registers) for index, group in enumerate(result.groups)
-    ]
+    result, limit = digest.result, digest.limit
+    pressure = np.divide(digest.live, limit, out=np.zeros(len(limit)), where=limit > 0)
+    order = np.lexsort((-pressure, digest.spilled <= 0)).tolist()
+    return group_rows_of(result, lambda index: gauge_row(result, index), order)
 
-    def tightness(row: GaugeRow) -> tuple[bool, float, int]:
-        use = row.use
-        return use.spilled_bytes <= 0, -use.live / use.limit if use.limit > 0 else 0.0, row.index
 
-    return sorted(rows, key=tightness)
+def gauge_row(result: CostResult, index: int) -> GaugeRow:
+    """The gauge of one group."""
+    group = result.groups[index]
+    return GaugeRow(result.request.graph, index, group.operators, group.registers)
 
 
 class _Gauge(QStyledItemDelegate):
@@ -172,46 +175,45 @@ class RegisterGauges(Panel):
 
     def redraw(self) -> None:
         """Gauges of the newest result, the tightest group first."""
-        result = self.document.cost
-        if self.explain_absence("register pressure") or result is None:
+        digest = self.document.digest
+        if self.explain_absence("register pressure") or digest is None:
             return
+        result = digest.result
         machine = result.request.accelerator
         if machine.registers is None:
             self.set_line("live / limit")
             self.say(f"{machine.name} gives no registers: they limit nothing there. Choose another machine.")
             return
-        rows = gauge_rows(result)
         per = "per thread" if machine.registers.model == "simt" else "in accumulators"
-        spilling = sum(row.spills for row in rows)
-        self.set_line(f"live / limit {per}" + (f" · {spilling:,} of {len(rows):,} spill" if spilling else ""))
-        self.table.show_rows(rows)
+        spilling, count = int((digest.spilled > 0).sum()), len(result.groups)
+        self.set_line(f"live / limit {per}" + (f" · {spilling:,} of {count:,} spill" if spilling else ""))
+        self.table.show_rows(gauge_rows(digest))
         self._share_width()
-        self._advise(result, rows)
+        self._advise(digest)
         self.show_body()
 
-    def _advise(self, result: CostResult, rows: list[GaugeRow]) -> None:
+    def _advise(self, digest: Digest) -> None:
         """What relieves the selected group, else the one that takes longest."""
-        chosen = self.document.selection
-        if chosen:
-            index = result.request.plan.group_of[chosen[0]]
-        else:
-            index = max(range(len(rows)), key=lambda group: result.groups[group].latency_s, default=-1)
-        worst = next((row for row in rows if row.index == index), None)
-        if worst is not None and (worst.spills or worst.use.relief):
+        chosen, result = self.document.selection, digest.result
+        self.advice.setVisible(False)
+        if not result.groups:
+            return
+        index = int(result.request.plan.membership[chosen[0]]) if chosen else int(digest.latency_s.argmax())
+        worst = gauge_row(result, index)
+        if worst.spills or worst.use.relief:
             limit = worst.use.limited_by or "registers"
             words = why.spill(result, worst.index) or f"limited by {limit}. Try: {worst.use.relief}"
             self.advice.setText(f"{'⚠ ' if worst.spills else ''}{group_name(worst.index)} {words}.")
             self.advice.setProperty("state", "warn" if worst.spills else "")
             self.advice.style().polish(self.advice)
-        self.advice.setVisible(worst is not None and (worst.spills or bool(worst.use.relief)))
+            self.advice.setVisible(True)
 
     def _share_width(self) -> None:
         """The reading keeps its width; label and bar share the rest."""
         width = self.table.viewport().width()
         metrics = QFontMetrics(look.font(look.SMALL))
-        longest = max(
-            (metrics.horizontalAdvance(row.reading) for row in self.table.rows.rows[:64]), default=120
-        )
+        readings = [row.reading for row in islice(self.table.rows.rows, 64)]
+        longest = metrics.horizontalAdvance(max(readings, key=len, default="0" * 20))
         reading = min(longest + 3 * look.GRID, width * 3 // 5)
         label = (width - reading) * 9 // 20
         self.table.setColumnWidth(0, label)

@@ -1,13 +1,13 @@
 """Tables of a panel: rows of values, columns that format them, selection that follows the document.
 
-Knows Qt's table classes and `Column`. Must not know what the rows mean: a row only has ``operators``. Sorting
-and filtering are done here on Python values: a proxy model would ask for every cell again and again, and a
-graph has thousands of groups.
+Knows Qt's table classes and `Column`. Must not know what the rows mean: a row only has ``operators``. A graph
+has thousands of groups, so a row is made when it is seen. Sorting and filtering are done here on Python values:
+a proxy model would ask for every cell again and again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +22,8 @@ from PySide6.QtCore import (
 )
 from PySide6.QtGui import QBrush, QGuiApplication, QKeyEvent, QKeySequence, QResizeEvent
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+
+from model.cost.result import CostResult
 
 from .. import look
 from ..document import Document
@@ -62,6 +64,80 @@ class Column:
     state: Callable[[Any], str] | None = None
 
 
+class Rows:
+    """Rows that are made when they are asked for.
+
+    Parameters
+    ----------
+    make : a row by its number.
+    holding : numbers of the rows that hold any of some operators.
+    order : numbers in the order in which the rows stand; all, as they come, where None.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        make: Callable[[int], Any],
+        holding: Callable[[Iterable[int]], Iterable[int]],
+        order: Sequence[int] | None = None,
+    ) -> None:
+        self._make = make
+        self._holding = holding
+        self._order: Sequence[int] = range(count) if order is None else order
+
+    @staticmethod
+    def of(rows: Sequence[HasOperators]) -> Rows:
+        """Rows that are there already."""
+        by_operator: dict[int, list[int]] = {}
+
+        def holding(operators: Iterable[int]) -> Iterable[int]:
+            if not by_operator:
+                for number, row in enumerate(rows):
+                    for operator in row.operators:
+                        by_operator.setdefault(operator, []).append(number)
+            return {number for operator in operators for number in by_operator.get(operator, ())}
+
+        return Rows(len(rows), rows.__getitem__, holding)
+
+    def arranged(self, order: Sequence[int]) -> Rows:
+        """The same rows in another order, or fewer of them."""
+        return Rows(0, self._make, self._holding, order)
+
+    def places(self, operators: Iterable[int]) -> list[int]:
+        """Where the rows stand that hold any of some operators, in ascending order."""
+        numbers = set(self._holding(operators))
+        if isinstance(self._order, range):
+            return sorted(number for number in numbers if number in self._order)
+        return [place for place, number in enumerate(self._order) if number in numbers]
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """Numbers of the rows as they stand."""
+        return self._order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __getitem__(self, place: int) -> Any:
+        return self._make(self._order[place])
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._make, self._order)
+
+
+def group_rows_of(result: CostResult, make: Callable[[int], Any], order: Sequence[int] | None = None) -> Rows:
+    """One row a group of a result, made from the group's index."""
+    membership = result.request.plan.membership
+
+    def holding(operators: Iterable[int]) -> Iterable[int]:
+        return membership[list(operators)].tolist()
+
+    return Rows(len(result.groups), make, holding, order)
+
+
+NO_ROWS = Rows(0, lambda _: None, lambda _: ())
+
+
 class RowsModel(QAbstractTableModel):
     """Read-only rows under columns; replaced as a whole with every result.
 
@@ -73,24 +149,36 @@ class RowsModel(QAbstractTableModel):
     def __init__(self, columns: Sequence[Column], words: Callable[[Any], str] | None = None) -> None:
         super().__init__()
         self.columns = tuple(columns)
-        self.rows: tuple[Any, ...] = ()
-        self.shown: list[Any] = []
+        self.rows = self.shown = NO_ROWS
         self._text_of = words
         self._wanted: tuple[str, ...] = ()
         self._by = -1
         self._descending = False
 
-    def replace(self, rows: Sequence[Any], columns: Sequence[Column] | None = None) -> None:
-        """Show other rows; the view keeps its place where the shape is the same."""
-        before, titles = len(self.shown), [column.title for column in self.columns]
-        self.rows = tuple(rows)
+    def replace(self, rows: Rows, columns: Sequence[Column] | None = None) -> None:
+        """Show other rows; the view keeps its place where the columns are the same."""
+        titles = [column.title for column in self.columns]
+        self.rows = rows
         if columns is not None:
             self.columns = tuple(columns)
-        shown = self._arranged()
-        if titles == [column.title for column in self.columns] and len(shown) == before > 0:
-            self.shown = shown
-            self.dataChanged.emit(self.index(0, 0), self.index(before - 1, len(self.columns) - 1))
+        before, shown = len(self.shown), self._arranged()
+        now = len(shown)
+        if titles != [column.title for column in self.columns] or not before or not now:
+            self._reset(shown)
             return
+        # The rows that there are more or fewer of come or go at the end: a reset would lose the view's place.
+        if now < before:
+            self.beginRemoveRows(QModelIndex(), now, before - 1)
+            self.shown = shown
+            self.endRemoveRows()
+        elif now > before:
+            self.beginInsertRows(QModelIndex(), before, now - 1)
+            self.shown = shown
+            self.endInsertRows()
+        self.shown = shown
+        self.dataChanged.emit(self.index(0, 0), self.index(now - 1, len(self.columns) - 1))
+
+    def _reset(self, shown: Rows) -> None:
         self.beginResetModel()
         self.shown = shown
         self.endResetModel()
@@ -98,24 +186,22 @@ class RowsModel(QAbstractTableModel):
     def set_words(self, text: str) -> None:
         """Keep rows whose text holds all these words."""
         self._wanted = tuple(text.lower().split())
-        self.beginResetModel()
-        self.shown = self._arranged()
-        self.endResetModel()
+        self._reset(self._arranged())
 
     def sort(self, column: int, order: Qt.SortOrder = Qt.SortOrder.AscendingOrder) -> None:
         """By the value of a column; -1: as given."""
         self._by, self._descending = column, order is Qt.SortOrder.DescendingOrder
-        self.beginResetModel()
-        self.shown = self._arranged()
-        self.endResetModel()
+        self._reset(self._arranged())
 
-    def _arranged(self) -> list[Any]:
-        words, text = self._wanted, self._text_of
-        rows = list(self.rows)
+    def _arranged(self) -> Rows:
+        words, text, rows = self._wanted, self._text_of, self.rows
         if words and text is not None:
-            rows = [row for row in rows if all(word in text(row).lower() for word in words)]
+            texts = zip(rows.numbers, (text(row).lower() for row in rows), strict=True)
+            rows = rows.arranged([number for number, line in texts if all(word in line for word in words)])
         if 0 <= self._by < len(self.columns):
-            rows.sort(key=self.columns[self._by].value, reverse=self._descending)
+            value = self.columns[self._by].value
+            keys = dict(zip(rows.numbers, map(value, rows), strict=True))
+            rows = rows.arranged(sorted(rows.numbers, key=keys.__getitem__, reverse=self._descending))
         return rows
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
@@ -203,7 +289,7 @@ class RowsTable(QTableView):
         super().resizeEvent(event)
         self.resized.emit()
 
-    def show_rows(self, rows: Sequence[HasOperators], columns: Sequence[Column] | None = None) -> None:
+    def show_rows(self, rows: Rows, columns: Sequence[Column] | None = None) -> None:
         """Replace the rows and mark the selected ones."""
         self._following = True
         try:
@@ -232,17 +318,15 @@ class RowsTable(QTableView):
         """Mark the rows that hold selected operators."""
         if self._following:
             return
-        wanted = set(self.document.selection)
+        wanted = self.document.selection
         self._following = True
         try:
             selection = QItemSelection()
             first: QModelIndex | None = None
-            if wanted:
-                for number, row in enumerate(self.rows.shown):
-                    if not wanted.isdisjoint(row.operators):
-                        index = self.rows.index(number, 0)
-                        selection.select(index, index)
-                        first = first or index
+            for place in self.rows.shown.places(wanted) if wanted else ():
+                index = self.rows.index(place, 0)
+                selection.select(index, index)
+                first = first or index
             flags = QItemSelectionModel.SelectionFlag
             self.selectionModel().select(selection, flags.ClearAndSelect | flags.Rows)
             if first is not None and not self.hasFocus():
@@ -260,7 +344,7 @@ class RowsTable(QTableView):
     def selected_text(self) -> str:
         """Selected rows (all that are shown where none is) with the header, tab-separated."""
         chosen = self.selectionModel().selectedRows()
-        rows = [self.row_at(index) for index in chosen] or self.rows.shown
+        rows = [self.row_at(index) for index in chosen] or list(self.rows.shown)
         lines = ["\t".join(column.title for column in self.rows.columns)]
         lines += ["\t".join(column.text(row) for column in self.rows.columns) for row in rows]
         return "\n".join(lines)

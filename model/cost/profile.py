@@ -19,8 +19,9 @@ def service_phases(result: CostResult) -> NDArray[np.void]:
     structured array of `PHASE_DTYPE`, read-only; its nanoseconds sum to the plan's latency, its bytes to the plan's
     DRAM traffic, exactly.
     """
-    parts = [group.phases for group in result.groups if len(group.phases)]
-    out = np.concatenate(parts) if parts else np.zeros(0, PHASE_DTYPE)
+    # Joined as bytes: numpy joins structured arrays field by field, a hundred times slower.
+    parts = [group.phases.view(np.uint8) for group in result.groups if len(group.phases)]
+    out = np.concatenate(parts).view(PHASE_DTYPE) if parts else np.zeros(0, PHASE_DTYPE)
     out.setflags(write=False)
     return out
 
