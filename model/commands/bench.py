@@ -326,8 +326,10 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
         times, loops, ops, acc, axes, ten, extents, path, lengths, levels, counts, points, peak, rows, work
     ):  # type: ignore[no-untyped-def]
         moved = 0
-        for i in range(times):
-            tiles = loops[i % loops.shape[0]]
+        at = 0
+        for _ in range(times):
+            tiles = loops[at]
+            at = at + 1 if at + 1 < loops.shape[0] else 0
             measure(
                 ops, acc, axes, ten, extents, tiles, path, lengths, levels, 1, 1, counts[0], counts[1], points, peak,
                 rows, work,

@@ -111,10 +111,11 @@ def source_of(acc, ten, ops, a, work):
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64, int64, int64[:,::1], int64[:,::1])",
+    inline=True,
     borrows=True,
 )
-def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
-    """Footprint of level 0 in bytes; fills W_TILE0 (elements) and W_BYTES0 (one copy) per access."""
+def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
+    """`buffer_peak`, for the kernel that does little else."""
     operators = ops.shape[0]
     for o in range(operators + 1):
         work[W_LIVE, o] = 0
@@ -180,6 +181,16 @@ def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stag
                         saved = max(saved, min(work[W_BYTES0, source], work[W_BYTES0, b]))
         peak = max(peak, live - saved)
     return peak
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
+    """Footprint of level 0 in bytes; fills W_TILE0 (elements) and W_BYTES0 (one copy) per access."""
+    return inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
 
 
 @kernel("boolean(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)

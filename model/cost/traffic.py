@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .footprint import (
-    buffer_peak,
+    inline_buffer_peak,
     register_peak,
     repeats_earlier,
 )
@@ -105,6 +105,7 @@ def find_streams(acc, ten, rows, work):
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
     " int64, int64[::1], int64[:,::1], int64[:,::1])",
+    inline=True,
     borrows=True,
 )
 def prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work):
@@ -215,7 +216,9 @@ def measure(
     rescale = prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work)
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], outer, rows, work)
-    footprint[0] = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
+    footprint[0] = inline_buffer_peak(
+        ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work
+    )
     if levels == 2:
         for a in range(acc.shape[0]):
             count_access(ops, acc, axes, ten, extents, loops, 1, a, work[W_EFFECTIVE1, a], inner, rows, work)
