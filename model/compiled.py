@@ -31,7 +31,7 @@ import platformdirs
 _F = TypeVar("_F", bound=Callable[..., Any])
 _ROOT = Path(__file__).resolve().parent.parent
 
-# Files that hold kernels, those that the first picture needs first.
+# Files that hold kernels or numbers that kernels are compiled with, those that the first picture needs first.
 KERNEL_MODULES: tuple[str, ...] = (
     "model.graph.alignment",
     "model.graph.ordering",
@@ -43,6 +43,9 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.cycles",
     "model.cost.steps",
     "model.cost.timing",
+    "model.cost.candidate",
+    "model.cost.retention",
+    "model.cost.estimate",
     "model.cost.judging",
     "model.cost.search_kernels",
     "model.serving.replay",

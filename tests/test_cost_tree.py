@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from model.cost import judging
+from model.cost import retention
 from model.cost.layout import pack
 from model.cost.nest import Nest, NestAccess, NestOperator, NestTensor
 from model.cost.tree import canonical, check, from_text, leaves, paths, to_text
@@ -133,7 +133,7 @@ def test_an_axis_that_stays_whole_is_no_shared_loop() -> None:
 
 
 def test_the_kernel_grows_the_same_trees() -> None:
-    """`judging.branch` and `tree.canonical` are one rule: every order of three groups."""
+    """`retention.branch` and `tree.canonical` are one rule: every order of three groups."""
     cases = [(worked.graph(), (0, 1)), (attention(4, 6, 2, 2), (0, 1, 2)), (mlp(4, 6, 8), (0, 1, 2))]
     for graph, members in cases:
         space = unify(graph, members)
@@ -160,7 +160,7 @@ def test_the_kernel_grows_the_same_trees() -> None:
             path = np.zeros((count, dims + 1), np.int64)
             lengths = np.zeros(count, np.int64)
             loops = np.zeros((count * dims + 1, 5), np.int64)
-            judging.branch(
+            retention.branch(
                 arrays.ops, barred, arrays.extents, tile, np.array(order, np.int64), path, lengths, loops
             )
             grown = [[int(loops[loop, 0]) for loop in path[o, : lengths[o]]] for o in range(count)]

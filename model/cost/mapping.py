@@ -6,21 +6,21 @@ what is chosen here. User-set parts are respected exactly.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..plan.plan import FusionGroup
-from . import judging as j
+from . import candidate as n
 from . import search_kernels as s
 from . import sweep as k
 from .evaluate import counts_of
+from .judging import better
 from .knobs import Knobs
+from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, axis_dims, repack
-from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator, WindowAxis
+from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator
 from .private import held_tile, private_nest, register_depth
 from .problem import Problem
 from .tree import Tree, canonical, paths
@@ -28,7 +28,6 @@ from .tree import Tree, canonical, paths
 _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew, of how many each is the best, and evaluations to polish one.
 _DRAWS, _TRIES, _POLISHED = 2, 96, 160
-_PERMUTED = 4  # dims whose loop order is searched; further ones keep their order, innermost
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,187 +120,25 @@ def _register_homes(problem: Problem) -> frozenset[int]:
 
 
 def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float64]:
-    out = np.zeros(j.LIMITS)
+    out = np.zeros(n.LIMITS)
     machine = problem.machine
     registers = machine.accelerator.registers
-    out[j.L_CAPACITY] = machine.capacity_bytes
-    out[j.L_CORES] = machine.cores
+    out[n.L_CAPACITY] = machine.capacity_bytes
+    out[n.L_CORES] = machine.cores
     if registers is None:
-        out[j.L_REGISTERS] = 1e30
+        out[n.L_REGISTERS] = 1e30
     elif registers.model == "accumulator":
-        out[j.L_REGISTERS] = registers.capacity_bytes
+        out[n.L_REGISTERS] = registers.capacity_bytes
     else:
-        out[j.L_REGISTERS] = 2.0 * registers.per_core  # half of the file: the rest is operands and addresses
-        out[j.L_FILE] = 4.0 * registers.per_core
-        out[j.L_THREADS], out[j.L_BLOCKS] = registers.threads_max, registers.blocks_max
-        out[j.L_BLOCK_THREADS], out[j.L_THREAD_BYTES] = knobs.threads, 2.0 * registers.per_thread_max
-    out[j.L_ROOM] = out[j.L_REGISTERS] if sums_held else 0.0
-    out[j.L_DOUBLE] = machine.accelerator.buffer.double_buffer
-    out[j.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
-    out[j.L_LISTED] = len(knobs.order)
+        out[n.L_REGISTERS] = 2.0 * registers.per_core  # half of the file: the rest is operands and addresses
+        out[n.L_FILE] = 4.0 * registers.per_core
+        out[n.L_THREADS], out[n.L_BLOCKS] = registers.threads_max, registers.blocks_max
+        out[n.L_BLOCK_THREADS], out[n.L_THREAD_BYTES] = knobs.threads, 2.0 * registers.per_thread_max
+    out[n.L_ROOM] = out[n.L_REGISTERS] if sums_held else 0.0
+    out[n.L_DOUBLE] = machine.accelerator.buffer.double_buffer
+    out[n.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
+    out[n.L_LISTED] = len(knobs.order)
     return out
-
-
-def _units(problem: Problem) -> list[int]:
-    """The aligned size of each dim: what the matrix unit takes at once, lanes for vector work, else 1."""
-    space, machine = problem.space, problem.machine.accelerator
-    unit = [1] * len(space.extents)
-    matrix = machine.matrix_unit
-    taken: set[int] = set()
-    for role in problem.roles:
-        if role is None or matrix is None:
-            continue
-        if matrix.kind == "systolic":
-            sizes = {
-                "output-stationary": (matrix.rows, matrix.columns, 1),
-                "weight-stationary": (1, matrix.columns, matrix.rows),
-                "input-stationary": (matrix.columns, 1, matrix.rows),
-            }[matrix.dataflow]
-        else:
-            sizes = matrix.mma
-        for dims, size in zip((role.m, role.n, role.k), sizes, strict=True):
-            if dims and dims[-1] not in taken:
-                unit[dims[-1]] = max(unit[dims[-1]], size)
-                taken.add(dims[-1])
-    lanes = 1 if machine.vector_unit is None else machine.vector_unit.lanes
-    if not taken:
-        widest = max(range(len(unit)), key=lambda d: (space.extents[d] > 1, d), default=-1)
-        if widest >= 0:
-            unit[widest] = lanes
-    return unit
-
-
-def _sizes(extent: int, unit: int, fine: bool) -> list[int]:
-    """Tile sizes of one dim: the unit doubled, even cuts rounded up to the unit, the whole extent."""
-    sizes = {extent}
-    size = 1 if fine else unit
-    while size < extent:
-        sizes.add(size)
-        size *= 2
-    for cuts in (2, 3, 4, 6):
-        even = -(-extent // cuts)
-        aligned = -(-even // unit) * unit
-        if aligned < extent:
-            sizes.add(aligned)
-    return sorted(sizes)
-
-
-def _bundles(problem: Problem, knobs: Knobs) -> list[tuple[int, ...]]:
-    """Dims that are cut together, outermost first: those that the same operands have, as an image's rows and columns.
-
-    Cutting the outer one while the inner one is cut makes more pieces and saves nothing that whole inner ones do not.
-    """
-    alike: dict[tuple[object, ...], list[int]] = {}
-    for d, extent in enumerate(problem.space.extents):
-        if d in knobs.tile or extent == 1 or d in knobs.order or knobs.tree is not None:
-            alike[d,] = [d]
-            continue
-        touched = tuple(bool(row >> d & 1) for row in problem.arrays.acc[:, k.ACC_TOUCH].tolist())
-        owners = tuple((d in operator.dims, d in operator.reductions) for operator in problem.base.operators)
-        alike.setdefault((touched, owners), []).append(d)
-    return [tuple(dims) for dims in alike.values()]
-
-
-def _ladders(
-    problem: Problem, knobs: Knobs, bundles: list[tuple[int, ...]], units: list[int], fine: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The ladder of each bundle and its rungs: an outer dim is cut only where the inner ones are whole."""
-    extents = problem.space.extents
-    taps = {
-        axis.r
-        for operator in problem.base.operators
-        for access in operator.reads
-        for axis in access.axes
-        if isinstance(axis, WindowAxis)
-    }
-    ladders: list[list[dict[int, int]]] = []
-    for bundle in bundles:
-        steps: list[dict[int, int]] = []
-        for inner in range(len(bundle) - 1, -1, -1):
-            d = bundle[inner]
-            if d in knobs.tile:
-                sizes = [knobs.tile[d]]
-            elif d in taps and not fine:  # a window's taps stay together
-                sizes = [extents[d]]
-            else:
-                sizes = _sizes(extents[d], units[d], fine)
-            first = dict.fromkeys(bundle[:inner], 1) | {done: extents[done] for done in bundle[inner + 1 :]}
-            # An outer dim of one element is where the inner ladder ended.
-            steps.extend(first | {d: size} for size in sizes if not (steps and size == 1))
-        ladders.append(steps)
-    out = np.zeros((len(bundles), max((len(steps) for steps in ladders), default=1), len(extents)), np.int64)
-    for b, steps in enumerate(ladders):
-        for rung, sizes in enumerate(steps):
-            for d, size in sizes.items():
-                out[b, rung, d] = size
-    return out, np.array([len(steps) for steps in ladders], np.int64)
-
-
-def _single_sizes(problem: Problem, knobs: Knobs, units: list[int]) -> NDArray[np.int64]:
-    """Per dim the sizes that are tried by itself, 0 after the last: none where the user set one."""
-    extents = problem.space.extents
-    looped = set(range(len(extents)))
-    if knobs.tree is not None:
-        looped = {d for _, dims in paths(knobs.tree) for d in dims}
-    rows = [
-        _sizes(extent, units[d], True) if d in looped and d not in knobs.tile and extent > 1 else []
-        for d, extent in enumerate(extents)
-    ]
-    out = np.zeros((len(rows), max((len(row) for row in rows), default=0) + 1), np.int64)
-    for d, row in enumerate(rows):
-        out[d, : len(row)] = row
-    return out
-
-
-def _orders(
-    problem: Problem, knobs: Knobs, bundles: list[tuple[int, ...]], cut: set[int]
-) -> NDArray[np.int64]:
-    """Loop orders that are tried, as rows; bundles stay together. ``cut``: the dims that may have several trips.
-
-    The others stand innermost.
-    """
-    space = problem.space
-    if knobs.tree is not None:
-        return np.zeros((1, 0), np.int64)
-    looped = [tuple(d for d in bundle if d in cut) for bundle in bundles]
-    looped = [bundle for bundle in looped if bundle]
-    if knobs.order:
-        rest = [d for bundle in looped for d in bundle if d not in knobs.order]
-        rows = [(*knobs.order, *rest)]
-    else:
-        reduced = {d for operator in space.operators for d in operator.reductions}
-
-        def everywhere(bundle: tuple[int, ...]) -> bool:
-            d = bundle[0]
-            return d not in reduced and all(d in op.dims for op in space.operators)
-
-        # Dims that every external operand is cut along cost nothing outermost.
-        batch = [bundle for bundle in looped if everywhere(bundle) and _cuts_all(problem, bundle[0])]
-        rest = [bundle for bundle in looped if bundle not in batch]
-        rest.sort(
-            key=lambda bundle: (
-                -everywhere(bundle),
-                -sum(bundle[0] in op.dims for op in space.operators),
-                -prod(space.extents[d] for d in bundle),
-                bundle,
-            )
-        )
-        count = _PERMUTED if len(space.operators) <= 6 else 3
-        rows = [
-            tuple(d for bundle in (*batch, *order, *rest[count:]) for d in bundle)
-            for order in itertools.permutations(rest[:count])
-        ]
-    dims = range(len(space.extents))
-    return np.array([(*row, *(d for d in dims if d not in row)) for row in rows], np.int64)
-
-
-def _cuts_all(problem: Problem, dim: int) -> bool:
-    return all(
-        any(dim in axis_dims(axis) for axis in access.axes)
-        for operator in problem.base.operators
-        for access in operator.reads + operator.writes
-        if problem.base.tensors[access.tensor].home == OUTER and access.fixed < 0
-    )
 
 
 def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: bool = True) -> Mapping:
@@ -309,7 +146,7 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
     space = problem.space
     arrays = problem.arrays
     dims = len(space.extents)
-    units = _units(problem)
+    units = units_of(problem)
     held = np.array(space.extents, np.int64)
     for role in problem.roles:
         if role is not None:
@@ -321,30 +158,30 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
     for producer, consumer, mask in space.online:
         ops[consumer, k.OP_RESCALE] |= mask
         ops[producer, k.OP_STATISTICS] = problem.statistics[producer]
-    asked = np.full((acc.shape[0], j.ASKED), -1, np.int64)
+    asked = np.full((acc.shape[0], n.ASKED), -1, np.int64)
     for a in range(acc.shape[0]):
         asked[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
     limits = _limits(problem, knobs, sums_held)
     reduced = {d for operator in space.operators for d in operator.reductions}
     independent = sum(1 << d for d in range(dims) if d not in reduced)
     figures = problem.machine.figures
-    score = np.zeros(j.SCORES)
+    score = np.zeros(n.SCORES)
     tile = np.zeros(dims, np.int64)
     orders = np.zeros((1, 0), np.int64)
     best = 0
-    bundles = _bundles(problem, knobs)
+    bundles = bundles_of(problem, knobs)
     for fine in (False, True):
-        ladder, rungs = _ladders(problem, knobs, bundles, units, fine)
+        ladder, rungs = ladders(problem, knobs, bundles, units, fine)
         least = np.where(ladder > 0, ladder, 1 << 62).min(axis=(0, 1), initial=1 << 62)
         cut = {d for d in range(dims) if least[d] < space.extents[d]}
-        orders = _orders(problem, knobs, bundles, cut)
+        orders = orders_of(problem, knobs, bundles, cut)
         path, lengths, loops = _room(problem, knobs)
         best = s.search(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, orders, asked, np.array(units, np.int64),
             held, problem.mat, problem.rate, problem.vector, figures, independent, limits, ladder, rungs,
             _EVALUATIONS, path, lengths, loops, tile, score,
         )  # fmt: skip
-        if score[j.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
+        if score[n.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
             break
     best = _polished(
         problem, knobs, ops, acc, ten, asked, orders, best, units, held, independent, limits, tile, score
@@ -356,7 +193,7 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
-        np.zeros((path.shape[1] + 1, j.SPAN_COLUMNS)), tile, score, 0.0,
+        np.zeros((path.shape[1] + 1, n.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
     order = tuple(orders[best].tolist())
     homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
@@ -384,8 +221,8 @@ def _polished(
     Improves ``tile`` and ``score``; returns the number of the order.
     """
     arrays, figures = problem.arrays, problem.machine.figures
-    sizes = _single_sizes(problem, knobs, units)
-    floor = float(score[j.S_FLOOR])
+    sizes = single_sizes(problem, knobs, units)
+    floor = float(score[n.S_FLOOR])
     path, lengths, loops = _room(problem, knobs)
     unit = np.array(units, np.int64)
     for draw in range(_DRAWS + 1):
@@ -401,7 +238,7 @@ def _polished(
             unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
             floor, trial, mark,
         )  # fmt: skip
-        if not draw or (j.better(mark, score) and mark[j.S_COST] < s.WORTH * score[j.S_COST]):
+        if not draw or (better(mark, score) and mark[n.S_COST] < s.WORTH * score[n.S_COST]):
             tile[:], score[:], best = trial, mark, number
     return best
 
@@ -501,7 +338,7 @@ def _mapped(
         replace(tensor, home=REGISTERS) if i in homes else tensor
         for i, tensor in enumerate(problem.base.tensors)
     )
-    stages = knobs.stages if knobs.stages > 2 else int(score[j.S_STAGES])
+    stages = knobs.stages if knobs.stages > 2 else int(score[n.S_STAGES])
     if not machine.accelerator.buffer.double_buffer:
         stages = 1
     nest = Nest(space.extents, tuple(rows), tuple(operators), tensors, stages)
@@ -520,8 +357,8 @@ def _mapped(
         stages=stages,
         parallel=parallel,
         retained=(knobs.retain, knobs.register_retain),
-        misfit_bytes=int(score[j.S_MISFIT]),
-        estimated_s=float(score[j.S_SECONDS]),
+        misfit_bytes=int(score[n.S_MISFIT]),
+        estimated_s=float(score[n.S_SECONDS]),
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )

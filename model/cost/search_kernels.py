@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
-from .judging import (
+from .candidate import (
     S_COST,
     S_FLOOR,
     S_MISFIT,
@@ -17,11 +17,9 @@ from .judging import (
     S_TRAFFIC,
     SCORES,
     SPAN_COLUMNS,
-    better,
-    branch,
-    judge,
-    set_depths,
 )
+from .judging import better, judge
+from .retention import branch, set_depths
 from .sweep import (
     LOOP_DIM,
     WORK_ROWS,

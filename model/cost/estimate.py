@@ -1,0 +1,352 @@
+"""Kernels: about how many seconds a candidate takes, in closed form over the steps of the walk; its cores.
+
+Knows arrays only: those of the nest, its counts and the machine's figures. It orders candidates; the walk over the
+steps (`steps.py`, `timing.py`) is done once, for the mapping that wins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..compiled import kernel
+from .candidate import (
+    L_BLOCK_THREADS,
+    L_BLOCKS,
+    L_CAPACITY,
+    L_FILE,
+    L_THREAD_BYTES,
+    L_THREADS,
+    P_COPIES,
+    P_LOADED,
+    P_STORED,
+    P_TAIL_LOADED,
+    P_VISITS,
+    SPAN_COLUMNS,
+)
+from .cycles import (
+    M_CLOCK,
+    M_DEVICE,
+    M_LANES,
+    M_LATENCY,
+    M_ONCHIP,
+    M_PORT,
+    M_RESCALE,
+    MAT_K,
+    MAT_M,
+    MAT_N,
+    MAT_PRODUCTS,
+    MAT_USED,
+    matrix_cycles,
+    volume,
+)
+from .sweep import (
+    ACC_DEPTH1,
+    ACC_ELEMENTS,
+    ACC_FIXED,
+    ACC_TENSOR,
+    ACC_TOUCH,
+    ACC_WRITE,
+    HOME_OUTER,
+    HOME_REGISTERS,
+    LOOP_DIM,
+    LOOP_STEP,
+    LOOP_TRIPS,
+    OP_CONTRACTION,
+    OP_END,
+    OP_FIRST,
+    OP_OWN,
+    OP_RESCALE,
+    PARTIAL_READS,
+    PARTIAL_WRITES,
+    READS,
+    TEN_BITS,
+    TEN_HOME,
+    TEN_PARTIAL,
+    W_EFFECTIVE0,
+    W_LENGTH,
+    WRITES,
+)
+
+
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
+    " int64[:,::1])",
+    borrows=True,
+)
+def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
+    """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
+
+    An operand of a contraction is read once per register tile of the dims that it does not touch; the rest once; sums
+    that wait in the buffer go there and come back once per visit but one.
+    """
+    total = 0.0
+    for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
+        t = acc[a, ACC_TENSOR]
+        if ten[t, TEN_HOME] == HOME_REGISTERS:
+            continue
+        moved = float(acc[a, ACC_ELEMENTS])
+        others = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+        if ops[o, OP_CONTRACTION] and acc[a, ACC_WRITE] == 0:
+            moved = points
+            for d in range(length.size):
+                if others >> d & 1:
+                    moved /= min(length[d], held[d])
+        elif ops[o, OP_CONTRACTION]:
+            visits = 1.0
+            for j in range(acc[a, ACC_DEPTH1]):
+                if others >> loops[path[o, j], LOOP_DIM] & 1:
+                    visits *= loops[path[o, j], LOOP_TRIPS]
+            total += moved * 2.0 * (visits - 1.0) * ten[t, TEN_PARTIAL] / 8.0
+        total += moved * ten[t, TEN_BITS] / 8.0
+    return total
+
+
+@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64, int64[::1])", borrows=True)
+def split_cores(ops, loops, path, lengths, independent, cores, split):
+    """Over how many cores each dim's outermost loop is split: the fewest waves, then the fewest cores, then outermost.
+
+    Only loops outside every reduction are split (docs/loop-tree.md, section 4), and of these the first three.
+    ``independent``: mask of dims that no operator reduces. ``split`` int64[dims]: 1 where a dim is not split.
+    """
+    split[:] = 1
+    inner = 0
+    for o in range(ops.shape[0]):
+        free = True
+        for j in range(lengths[o]):
+            d = loops[path[o, j], LOOP_DIM]
+            free = free and independent >> d & 1 != 0
+            if not free:
+                inner |= 1 << d
+    # The three outermost, by dim and trips.
+    d0, d1, d2 = -1, -1, -1
+    t0, t1, t2 = 1, 1, 1
+    seen = inner
+    for o in range(ops.shape[0]):
+        for j in range(lengths[o]):
+            loop = path[o, j]
+            d = loops[loop, LOOP_DIM]
+            if not independent >> d & 1:
+                break
+            trips = loops[loop, LOOP_TRIPS]
+            if seen >> d & 1 or trips == 1:
+                continue
+            seen |= 1 << d
+            if d0 < 0:
+                d0, t0 = d, trips
+            elif d1 < 0:
+                d1, t1 = d, trips
+            elif d2 < 0:
+                d2, t2 = d, trips
+    if cores <= 1 or d0 < 0:
+        return
+    best_waves, best_used, best_first, best_second, best_third = 1 << 62, 1 << 62, 1, 1, 1
+    # Only counts that change the iterations of the busiest core matter; the innermost takes what is left.
+    first = 1
+    while first <= cores:
+        rows = -(-t0 // first)
+        second = 1
+        while first * second <= cores:
+            columns = -(-t1 // second)
+            deep = -(-t2 // min(t2, cores // (first * second)))
+            third = -(-t2 // deep)
+            waves, used = rows * columns * deep, first * second * third
+            outermost = first > best_first or (first == best_first and second > best_second)
+            if waves < best_waves or (
+                waves == best_waves and (used < best_used or (used == best_used and outermost))
+            ):
+                best_waves, best_used = waves, used
+                best_first, best_second, best_third = first, second, third
+            if columns == 1:
+                break
+            second = -(-t1 // (columns - 1))
+        if rows == 1:
+            break
+        first = -(-t0 // (rows - 1))
+    split[d0] = best_first
+    if d1 >= 0:
+        split[d1] = best_second
+    if d2 >= 0:
+        split[d2] = best_third
+
+
+@kernel("float64(float64[::1], float64, float64)", borrows=True)
+def resident_bytes(limits, block, live):
+    """Bytes that the resident threads of a simt core have in flight; 0 elsewhere (`registers.occupancy`).
+
+    ``block``: scratchpad bytes of a block; ``live``: register bytes of its tiles.
+    """
+    if limits[L_THREADS] == 0.0:
+        return 0.0
+    threads = limits[L_BLOCK_THREADS]
+    if threads == 0.0:
+        threads = 128.0
+        while threads * 2.0 <= min(1024.0, limits[L_THREADS]) and live > threads * limits[L_THREAD_BYTES]:
+            threads *= 2.0
+    blocks = min(limits[L_THREADS] // threads, limits[L_BLOCKS])
+    blocks = min(blocks, limits[L_CAPACITY] // max(1.0, block), limits[L_FILE] // (live + threads * 96.0))
+    return max(1.0, blocks) * threads * 16.0
+
+
+@kernel("float64(float64[:,::1], int64, int64, int64, float64, float64[::1])", borrows=True)
+def transfer_seconds(spans, c, column, stages, resident, mach):
+    """Seconds that a step's bytes take; a load is also bound by what is in flight (as `timing.load_seconds`)."""
+    port = spans[c, column]
+    seconds = max(port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE])
+    if column != P_STORED and port > 0.0:
+        flight = port * stages if resident == 0.0 else max(resident, port * (stages - 1))
+        seconds = max(seconds, port * mach[M_LATENCY] / flight)
+    return seconds
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64, int64, float64[:,::1])",
+    borrows=True,
+)
+def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spans):
+    """Add what operator `o` moves to the steps that it is part of, `deepest` loops deep: means over its tiles.
+
+    ``loaded``: the column of its loads.
+    """
+    for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
+        t = acc[a, ACC_TENSOR]
+        bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
+        into = counts[a, READS] * bits + counts[a, PARTIAL_READS] * partial
+        out = counts[a, WRITES] * bits + counts[a, PARTIAL_WRITES] * partial
+        if into + out == 0:
+            continue
+        r = 0 if acc[a, ACC_FIXED] >= 0 else work[W_EFFECTIVE0, a]
+        if ten[t, TEN_HOME] != HOME_OUTER:
+            r = work[W_LENGTH, o]
+        times = 8.0
+        for j in range(r):
+            times *= loops[rows[o, j], LOOP_TRIPS]
+        r = min(r, deepest)
+        spans[r, loaded] += into / times
+        spans[r, loaded + 1] += into / times * spans[r, P_COPIES]
+        spans[r, P_STORED] += out / times
+        spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
+
+
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
+    " int64[::1], float64, int64, int64, int64[::1], float64[:,::1])",
+    borrows=True,
+)
+def estimate(
+    ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
+    split, resident, stages, rescale, length, spans,
+):  # fmt: skip
+    """About how many seconds the walk over the steps takes (docs/loop-tree.md, section 5), in closed form.
+
+    The steps of an operator, with the vector work that follows in the same iteration as its tail, differ by the
+    outermost loop that has just gone on: by it is known which tiles change. With two stages the bytes of a change
+    hide behind one step's work; the first load and the last store behind none.
+    """
+    operators = ops.shape[0]
+    total = 0.0
+    last_tail = 0.0
+    o = 0
+    while o < operators:
+        deepest = work[W_LENGTH, o]
+        whole, steps = 1.0, 1.0
+        leading = True
+        for c in range(deepest + 1):
+            for column in range(P_LOADED, SPAN_COLUMNS):
+                spans[c, column] = 0.0
+        spans[0, P_VISITS] = 1.0
+        spans[0, P_COPIES] = 1.0
+        for j in range(deepest):
+            loop = rows[o, j]
+            d = loops[loop, LOOP_DIM]
+            length[d] = loops[loop, LOOP_STEP]
+            steps *= loops[loop, LOOP_TRIPS]
+            whole *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
+            leading = leading and (independent >> d & 1) != 0
+            share = split[d] if leading else 1
+            spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share
+            spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
+        add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
+        inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
+        busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
+        if ops[o, OP_RESCALE]:
+            busy += rescale * mach[M_RESCALE] / steps / mach[M_LANES]
+        busy /= mach[M_CLOCK]
+        work_s, tail_s, tail_depth = busy, 0.0, deepest
+        after = o + 1
+        if mat[o, MAT_USED]:
+            cycles = matrix_cycles(
+                mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
+                volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
+            )  # fmt: skip
+            work_s, tail_s = cycles * min(whole / steps, 1.0) / mach[M_CLOCK], busy
+            while after < operators and not mat[after, MAT_USED]:
+                depth = work[W_LENGTH, after]
+                same = depth <= deepest
+                for j in range(min(depth, deepest)):
+                    same = same and rows[after, j] == rows[o, j]
+                if not same:
+                    break
+                add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
+                inner += (
+                    registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
+                    / steps
+                )
+                iterations = 1.0
+                for j in range(depth):
+                    iterations *= loops[rows[o, j], LOOP_TRIPS]
+                tail_s += vector[after] * np.ceil(points[after] / iterations / mach[M_LANES]) / mach[M_CLOCK]
+                tail_depth = min(tail_depth, depth)
+                after += 1
+        for j in range(deepest):
+            d = loops[rows[o, j], LOOP_DIM]
+            length[d] = extents[d]
+        visits = spans[deepest, P_VISITS]
+        if stages < 2:
+            work_s += tail_s * spans[tail_depth, P_VISITS] / visits
+        elif tail_depth == deepest:
+            work_s = max(work_s, tail_s)
+        work_s = max(work_s, inner / mach[M_ONCHIP])
+        # Every step, then what the changes of the outer loops add to one of them each.
+        each = 0.0
+        for column in range(P_LOADED, SPAN_COLUMNS, 2):
+            each += transfer_seconds(spans, deepest, column, stages, resident, mach)
+        busiest = max(work_s, each)
+        seconds = visits * (work_s + each if stages < 2 else busiest)
+        for c in range(deepest - 1, -1, -1):
+            changes = spans[c, P_VISITS] - spans[c - 1, P_VISITS] if c > 0 else 1.0
+            # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
+            together = visits == 2.0 * spans[c, P_VISITS]
+            waiting = 0.0
+            for column in range(P_LOADED, SPAN_COLUMNS, 2):
+                if c < deepest - 1:
+                    spans[c, column] += spans[c + 1, column]
+                    spans[c, column + 1] += spans[c + 1, column + 1]
+                more = transfer_seconds(spans, c, column, stages, resident, mach)
+                alone = c == 0 and (
+                    (o == 0 and column == P_LOADED) or (after == operators and column == P_STORED)
+                )
+                if stages < 2 or alone:
+                    seconds += changes * more
+                elif column == P_TAIL_LOADED and together:
+                    waiting = more
+                else:
+                    seconds += changes * (max(work_s, each + more + waiting) - busiest)
+                    waiting = 0.0
+            if waiting > 0.0:
+                seconds += changes * (max(work_s, each + waiting) - busiest)
+        if stages >= 2:
+            if tail_depth < deepest:
+                seconds += spans[tail_depth, P_VISITS] * max(0.0, tail_s - busiest)
+            last_tail = tail_s
+            if deepest == 0:  # nothing of its own to hide behind
+                seconds = work_s + each
+            else:
+                if o == 0:
+                    seconds += transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
+                if after == operators:
+                    seconds += transfer_seconds(spans, deepest, P_STORED, stages, resident, mach)
+        total += seconds
+        o = after
+    return total + last_tail
