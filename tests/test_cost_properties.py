@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -189,7 +189,9 @@ def test_results_do_not_depend_on_the_cache_or_on_what_was_asked_before() -> Non
             assert warm.baseline == fresh.baseline
             for one, other in zip(warm.groups, fresh.groups, strict=True):
                 assert np.array_equal(one.phases, other.phases)
-                assert replace(one, phases=other.phases) == other
+                for field in fields(GroupResult):
+                    if field.name != "phases":
+                        assert getattr(one, field.name) == getattr(other, field.name)
 
 
 def test_equal_blocks_are_solved_once_and_keep_their_own_names() -> None:

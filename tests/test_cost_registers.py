@@ -16,7 +16,7 @@ from model.cost.registers import (
 )
 from model.cost.result import CostRequest, GroupResult
 from model.cost.simulate import simulate
-from model.hardware.accelerator import Accelerator, Registers
+from model.hardware.accelerator import Accelerator, Partition, Registers
 from model.hardware.loader import load_hardware
 from model.plan.plan import FusionGroup, LevelTile, Plan
 from tests import worked
@@ -120,6 +120,26 @@ def test_without_room_it_spills_to_dram_and_costs_its_time() -> None:
     assert int(group.phases["spill"].sum()) == 2 * 2 * EXCESS
     extra = 2 * 2 * EXCESS / 8e9
     assert group.latency_s - roomy.latency_s == pytest.approx(extra, rel=1e-3)
+
+
+def test_all_cores_spill_through_one_bus() -> None:
+    """Four cores that spill to DRAM at once share its bandwidth: no less time than all bytes at the slot's rate."""
+    graph = product(256, 64, 64)
+    machine = replace(
+        systolic(32, 32, capacity=HELD, bandwidth=8e9, cores=4),
+        partition=Partition(1, 4),
+        registers=Registers("accumulator", capacity_bytes=4_096),
+        digest="four cores spill",
+    )
+    level = LevelTile("buffer", (("m", 64), ("n", 64), ("k", 32)), ("m", "k"))
+    held = LevelTile("registers", retain=((graph.tensors[2].name, 1),))
+    plan = Plan.of([FusionGroup((0,), levels=(level, held), parallel=(("m", 4),), stages=1)])
+    (group,) = simulate(CostRequest(graph, machine, plan)).groups
+    assert dict(group.parallel) == {"m": 4}
+    assert group.registers.spill_to == "DRAM"
+    moved = sum(group.dram_bytes(machine.dram.name))
+    assert group.registers.spilled_bytes == 4 * 2 * 2 * EXCESS
+    assert group.latency_s >= moved / 8e9
 
 
 def test_a_gpu_group_says_its_threads_and_what_limits_them() -> None:

@@ -14,6 +14,8 @@ from model.cost.counted import Counted
 from model.cost.mapping import choose
 from model.cost.operands import Operands
 from model.cost.problem import pose
+from model.cost.result import CostRequest
+from model.cost.simulate import simulate
 from model.cost.solve import solve
 from model.cost.unify import unify
 from model.cost.units import Machine
@@ -53,8 +55,8 @@ def test_the_estimate_that_orders_candidates_follows_the_walk() -> None:
                 off.append(abs(mapping.estimated_s / walked.seconds - 1.0))
     assert len(off) > 40
     assert np.quantile(off, 0.5) < 0.01
-    assert np.quantile(off, 0.9) < 0.10
-    assert max(off) < 0.25
+    assert np.quantile(off, 0.9) < 0.05
+    assert max(off) < 0.15
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -83,3 +85,35 @@ def test_no_drawn_tile_is_much_better(name: str) -> None:
     assert len(ratios) >= 8
     assert max(ratios) < 1.05
     assert sum(ratios) / len(ratios) < 1.01
+
+
+ATTENTION = ("attn_scores", "attn_scale", "attn_softmax", "attn_context")
+
+
+@pytest.mark.parametrize("name", ["edge-npu", "a100"])
+@pytest.mark.parametrize(
+    "pinned", [(("n_2", 128),), (("b_2", 1), ("b_3", 2)), (("m", 128), ("n", 256), ("n_2", 128))]
+)
+def test_a_search_with_less_freedom_is_hardly_better(name: str, pinned: tuple[tuple[str, int], ...]) -> None:
+    """Fused attention, where the steps of two products and the tail between them alternate."""
+    graph = load_graph("transformer_block")
+    operands, machine = Operands(graph, {}), Machine(load_hardware(name))
+    free = FusionGroup(tuple(graph.operator_by_name[operator] for operator in ATTENTION))
+    level = LevelTile(machine.accelerator.buffer.name, pinned)
+
+    def value(group: FusionGroup) -> float:
+        found = solve(operands, group, machine, "fp16")
+        moved = found.dram_read_bytes + found.dram_write_bytes
+        return found.latency_ns * 1e-9 + moved / 8 / machine.figures[c.M_DEVICE]
+
+    assert value(free) < 1.05 * value(replace(free, levels=(level,)))
+
+
+@pytest.mark.parametrize("name", ["edge-npu", "a100"])
+def test_without_registers_the_tool_chooses_what_fits(name: str) -> None:
+    """Unfinished sums rest in the buffer at their full width then: the search must count them so too."""
+    machine = replace(load_hardware(name), registers=None, digest=f"{name}, no registers")
+    for sample in ("swiglu_mlp", "residual_block"):
+        graph = load_graph(sample)
+        result = simulate(CostRequest(graph, machine, edits.contraction_tails(graph)))
+        assert result.totals.feasible and result.baseline.feasible

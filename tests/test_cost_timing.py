@@ -19,7 +19,7 @@ from model.cost.profile import service_phases
 from model.cost.result import PHASE_KINDS, CostRequest, GroupResult
 from model.cost.simulate import simulate
 from model.graph.graph import Access, Operator, OperatorGraph, OpKind
-from model.hardware.accelerator import Accelerator, Launch, MatrixUnit, MemoryLevel, Partition
+from model.hardware.accelerator import Accelerator, Launch, MatrixUnit, MemoryLevel, Partition, VectorUnit
 from model.plan.edits import unfused
 from model.plan.plan import FusionGroup, LevelTile, Plan
 from tests.cost_graphs import Sketch, product, systolic
@@ -101,6 +101,16 @@ def test_tensor_cores_pad_to_whole_instructions() -> None:
     assert group.utilisation == pytest.approx(17 * 9 * 33 / (32 * 16 * 48))
 
 
+def test_a_precision_that_is_no_faster_there_runs_on_the_lanes() -> None:
+    """fp32 without TF32: one row of a decode step is not padded to sixteen."""
+    unit = MatrixUnit("tensor-core", (("bf16", 1024.0), ("fp32", 64.0)), mma=(16, 8, 16))
+    machine = replace(systolic(32, 32), matrix_unit=unit, vector_unit=VectorUnit(64), digest="no tf32")
+    group = single(product(1, 64, 64, dtype="float32"), machine, m=1, n=64, k=64)
+    assert group.cycles == pytest.approx(1 * 64 * 64 / 64)
+    padded = single(product(1, 64, 64, dtype="bfloat16"), machine, m=1, n=64, k=64)
+    assert padded.cycles == pytest.approx(16 * 64 * 64 / 1024)
+
+
 def test_products_of_a_batch_run_one_after_the_other() -> None:
     sketch = Sketch()
     sketch.tensor("A", 5, 32, 16)
@@ -169,9 +179,12 @@ def test_littles_law_bounds_a_small_load() -> None:
     mach[cycles.M_LATENCY] = 50.0
     steps, relief = steps_of([8.0], [0.0], [0.0]), np.ones(t.RESOURCES)
     none = np.zeros((0, t.TERM_COLUMNS))
-    # One tile in flight per stage: 8 B need 50 s with one, 25 s with two.
+    # One tile in flight per stage: 8 B need 50 s with one, 25 s with two; but the first has nothing beside it.
     assert t.pipeline(steps, 1, 1, mach, relief, none) == 50.0
-    assert t.pipeline(steps, 1, 2, mach, relief, none) == 25.0
+    assert t.pipeline(steps, 1, 2, mach, relief, none) == 50.0
+    two = steps_of([8.0, 8.0], [0.0, 0.0], [0.0, 0.0])
+    assert t.pipeline(two, 2, 1, mach, relief, none) == 100.0
+    assert t.pipeline(two, 2, 2, mach, relief, none) == 75.0
     mach[cycles.M_INFLIGHT] = 4.0  # simt: the resident threads ask for 4 B at once
     assert t.pipeline(steps, 1, 1, mach, relief, none) == 100.0
 

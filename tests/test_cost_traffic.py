@@ -287,3 +287,17 @@ def test_single_copies_force_one_stage() -> None:
     group = run(product(64, 64, 64), {"m": 16, "n": 64, "k": 64}, stages=2)
     assert group.stages == 1
     assert any("single copies" in what for _, what, _ in group.warnings)
+
+
+def test_two_slices_of_one_tensor_are_two_streams() -> None:
+    """Rows 0 and 10 of a tensor, read side by side, are not one read (embedding tables picked by constant rows)."""
+    sketch = Sketch()
+    sketch.tensor("X", 26, 64)
+    row = [Dim("i", 64)]
+    for number, offset in enumerate((0, 10)):
+        axes = (Axis((), offset), Axis(((0, 1),)))
+        sketch.add("Gather", OpKind.MOVEMENT, row, [("X", axes)], (f"Y{number}", (Axis(((0, 1),)),)))
+    graph = sketch.graph("Y0", "Y1")
+    group = simulate(CostRequest(graph, one_buffer(1 << 20), Plan.of([FusionGroup((0, 1))]))).groups[0]
+    assert outer(graph, group)["X"] == (128, 0)
+    assert group.compulsory_bytes == 256

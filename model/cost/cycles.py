@@ -24,7 +24,7 @@ def matrix_cycles(mach, rate, m, n, k, products):
 
     Systolic R x C arrays: SCALE-Sim's folds (Samajdar et al., 2018), un-overlapped, or with the fill of a fold
     hidden under the fold before. A precision with fewer MACs a cycle than R*C stretches every cycle. Tensor
-    cores: the product padded to whole MMA instructions.
+    cores: the product padded to whole MMA instructions, in precisions that are faster there than on the vector lanes.
     """
     unit = mach[M_UNIT]
     if unit == SYSTOLIC:
@@ -41,6 +41,8 @@ def matrix_cycles(mach, rate, m, n, k, products):
         else:
             cycles = float(products * folds * (stream + fill))
         return cycles * (rows * columns / rate)
+    if unit == TENSOR_CORE and rate <= mach[M_LANES]:  # no faster than the lanes: they do it, without MMA
+        return float(m) * float(n) * float(k) * products / rate
     if unit == TENSOR_CORE:
         a, b, c = int(mach[M_MMA_M]), int(mach[M_MMA_N]), int(mach[M_MMA_K])
         padded = float(-(-m // a) * a) * float(-(-n // b) * b) * float(-(-k // c) * c)

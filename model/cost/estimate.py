@@ -18,10 +18,10 @@ from .candidate import (
     L_THREADS,
     P_COPIES,
     P_LOADED,
+    P_RESIDENT,
     P_STORED,
     P_TAIL_LOADED,
     P_VISITS,
-    SPAN_COLUMNS,
 )
 from .cycles import (
     M_CLOCK,
@@ -198,6 +198,17 @@ def transfer_seconds(spans, c, column, stages, resident, mach):
     return seconds
 
 
+@kernel("float64(float64[:,::1], int64, int64, float64[::1])", borrows=True)
+def first_seconds(spans, c, deepest, mach):
+    """Seconds of the first load, of class `c` and of every step: its own bytes are all that is in flight."""
+    port, device = spans[deepest, P_LOADED], spans[deepest, P_LOADED + 1]
+    if c < deepest:
+        port += spans[c, P_LOADED]
+        device += spans[c, P_LOADED + 1]
+    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE])
+    return max(seconds, mach[M_LATENCY]) if port > 0.0 else 0.0
+
+
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
     " int64, int64, float64[:,::1])",
@@ -228,6 +239,18 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
         spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
 
 
+@kernel("int64(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
+def shared_loops(rows, work, one, other, most):
+    """How many outer loops, at most `most`, two operators stand under together, skipped loops taken out."""
+    count = 0
+    while (
+        count < min(most, work[W_LENGTH, one], work[W_LENGTH, other])
+        and rows[one, count] == rows[other, count]
+    ):
+        count += 1
+    return count
+
+
 @kernel(
     "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
@@ -246,14 +269,17 @@ def estimate(
     """
     operators = ops.shape[0]
     total = 0.0
-    last_tail = 0.0
+    kept = rows.shape[1] + 1  # rows of ``spans`` for the first operator's loads
+    before, before_depth, head_depth = 0, 0, 0
+    before_work, before_busiest, before_tail, before_visits = 0.0, 0.0, 0.0, 0.0
+    head_work, head_each, head_base, head_busiest, head_beside = 0.0, 0.0, 0.0, 0.0, 0.0
     o = 0
     while o < operators:
         deepest = work[W_LENGTH, o]
         whole, steps = 1.0, 1.0
         leading = True
         for c in range(deepest + 1):
-            for column in range(P_LOADED, SPAN_COLUMNS):
+            for column in range(P_LOADED, P_RESIDENT):
                 spans[c, column] = 0.0
         spans[0, P_VISITS] = 1.0
         spans[0, P_COPIES] = 1.0
@@ -283,10 +309,7 @@ def estimate(
             work_s, tail_s = cycles * min(whole / steps, 1.0) / mach[M_CLOCK], busy
             while after < operators and not mat[after, MAT_USED]:
                 depth = work[W_LENGTH, after]
-                same = depth <= deepest
-                for j in range(min(depth, deepest)):
-                    same = same and rows[after, j] == rows[o, j]
-                if not same:
+                if depth > deepest or shared_loops(rows, work, o, after, depth) < depth:
                     break
                 add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
                 inner += (
@@ -305,21 +328,21 @@ def estimate(
         visits = spans[deepest, P_VISITS]
         if stages < 2:
             work_s += tail_s * spans[tail_depth, P_VISITS] / visits
-        elif tail_depth == deepest:
-            work_s = max(work_s, tail_s)
         work_s = max(work_s, inner / mach[M_ONCHIP])
         # Every step, then what the changes of the outer loops add to one of them each.
         each = 0.0
-        for column in range(P_LOADED, SPAN_COLUMNS, 2):
+        for column in range(P_LOADED, P_RESIDENT, 2):
             each += transfer_seconds(spans, deepest, column, stages, resident, mach)
+        base = transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
         busiest = max(work_s, each)
         seconds = visits * (work_s + each if stages < 2 else busiest)
+        common = shared_loops(rows, work, o, before, deepest) if o > 0 else -1
         for c in range(deepest - 1, -1, -1):
             changes = spans[c, P_VISITS] - spans[c - 1, P_VISITS] if c > 0 else 1.0
             # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
             together = visits == 2.0 * spans[c, P_VISITS]
             waiting = 0.0
-            for column in range(P_LOADED, SPAN_COLUMNS, 2):
+            for column in range(P_LOADED, P_RESIDENT, 2):
                 if c < deepest - 1:
                     spans[c, column] += spans[c + 1, column]
                     spans[c, column + 1] += spans[c + 1, column + 1]
@@ -327,8 +350,19 @@ def estimate(
                 alone = c == 0 and (
                     (o == 0 and column == P_LOADED) or (after == operators and column == P_STORED)
                 )
+                if (
+                    alone and column == P_LOADED and stages >= 2
+                ):  # with the step's own: nothing else is on its way
+                    more = first_seconds(spans, c, deepest, mach) - base
                 if stages < 2 or alone:
                     seconds += changes * more
+                elif (
+                    column == P_LOADED and o == 0
+                ):  # beside its own steps, or those of the last one: known then
+                    spans[kept + c, P_VISITS] = changes
+                    spans[kept + c, P_LOADED] = more
+                elif column == P_LOADED and c <= common:  # its first step loads beside the last one before it
+                    seconds += changes * (max(before_work, base + more) - before_busiest)
                 elif column == P_TAIL_LOADED and together:
                     waiting = more
                 else:
@@ -337,16 +371,52 @@ def estimate(
             if waiting > 0.0:
                 seconds += changes * (max(work_s, each + waiting) - busiest)
         if stages >= 2:
-            if tail_depth < deepest:
-                seconds += spans[tail_depth, P_VISITS] * max(0.0, tail_s - busiest)
-            last_tail = tail_s
+            # A tail runs beside the next matrix step: one of its own, at the end of its loops one of what follows.
+            beside = busiest if mat[o, MAT_USED] else each
+            if o > 0:
+                over = before_visits
+                if before_depth > common:
+                    over = min(over, spans[max(0, common), P_VISITS])
+                    seconds += (before_visits - over) * max(0.0, before_tail - before_busiest)
+                seconds += over * max(0.0, before_tail - beside)
+            else:
+                head_work, head_each, head_base, head_busiest, head_beside = (
+                    work_s,
+                    each,
+                    base,
+                    busiest,
+                    beside,
+                )
+                head_depth = deepest
             if deepest == 0:  # nothing of its own to hide behind
                 seconds = work_s + each
-            else:
                 if o == 0:
-                    seconds += transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
-                if after == operators:
-                    seconds += transfer_seconds(spans, deepest, P_STORED, stages, resident, mach)
+                    seconds += first_seconds(spans, 0, 0, mach) - base
+            else:  # the first step stores nothing of one before it, the last loads nothing for one after it
+                stored = transfer_seconds(spans, deepest, P_STORED, stages, resident, mach)
+                if o == 0 and after == operators and visits == 1.0:
+                    seconds += base + work_s + stored - busiest
+                else:
+                    if o == 0:
+                        seconds += base + max(work_s, each - stored) - busiest
+                    if after == operators:
+                        seconds += stored + max(work_s, stored) - busiest
+        before, before_work, before_busiest = o, work_s, busiest
+        before_tail, before_depth, before_visits = tail_s, tail_depth, spans[tail_depth, P_VISITS]
         total += seconds
         o = after
-    return total + last_tail
+    if stages < 2:
+        return total
+    # Round the loops, the first operator follows the last.
+    common = shared_loops(rows, work, 0, before, head_depth) if before > 0 else -1
+    for c in range(1, head_depth):
+        changes, more = spans[kept + c, P_VISITS], spans[kept + c, P_LOADED]
+        if c <= common:
+            total += changes * (max(before_work, head_base + more) - before_busiest)
+        else:
+            total += changes * (max(head_work, head_each + more) - head_busiest)
+    over = 0.0
+    if before_depth <= common:
+        over = before_visits
+    total += max(0.0, over - 1.0) * max(0.0, before_tail - head_beside)
+    return total + max(0.0, before_visits - over - 1.0) * max(0.0, before_tail - before_busiest) + before_tail

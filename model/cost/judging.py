@@ -10,9 +10,11 @@ from .candidate import (
     L_CAPACITY,
     L_CORES,
     L_DOUBLE,
+    L_LEVELS,
     L_REGISTERS,
     L_ROOM,
     L_STAGES,
+    P_RESIDENT,
     S_COST,
     S_FOOTPRINT,
     S_MISFIT,
@@ -68,14 +70,14 @@ def judge(
     rescale = prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
     for a in range(acc.shape[0]):
         register_reach(ops, acc, a, loops, rows, work)
-    capacity = int(limits[L_CAPACITY])
+    capacity, levels = int(limits[L_CAPACITY]), int(limits[L_LEVELS])
     stages = (
         1 if limits[L_DOUBLE] == 0.0 else (int(min(2.0, limits[L_STAGES])) if limits[L_STAGES] > 0.0 else 2)
     )
-    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+    peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
     if peak > capacity and stages == 2 and limits[L_STAGES] == 0.0:
         stages = 1
-        peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+        peak = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
     score[S_MISFIT] = max(0, peak - capacity)
     score[S_REFETCH:] = 0.0
     score[S_STAGES] = stages
@@ -95,6 +97,7 @@ def judge(
         lengths,
         asked,
         limits[L_ROOM],
+        levels,
         capacity,
         stages,
         peak,
@@ -128,6 +131,7 @@ def judge(
                         size *= min(1.0, held[d] / step_of(d, path[o], lengths[o], loops, extents))
             live = max(live, size)
     resident = resident_bytes(limits, float(peak), max(live, unfinished))
+    spans[0, P_RESIDENT] = resident
     seconds = estimate(
         ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
         split, resident, stages, rescale, length, spans,

@@ -97,7 +97,7 @@ class _Shapes:
 
     def of(self, access: NestAccess) -> int:
         # Which axis of the tensor a dim stands on does not matter for what is moved together.
-        key = (access.axes, access.fixed)
+        key = (access.axes, access.fixed, access.at)
         return self._numbers.setdefault(key, len(self._numbers))
 
 

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from ..plan.plan import FusionGroup
 from . import candidate as n
+from . import cycles as c
 from . import search_kernels as s
 from . import sweep as k
 from .evaluate import counts_of
-from .judging import better
 from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, axis_dims, repack
@@ -24,10 +24,12 @@ from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator
 from .private import held_tile, private_nest, register_depth
 from .problem import Problem
 from .tree import Tree, canonical, paths
+from .units import UNLIMITED
 
+_RETRIES = 3  # with less room, where the tile that was found does not fit after all
 _EVALUATIONS = 1200  # of the search, per group
-# Tiles drawn anew, of how many each is the best, and evaluations to polish one.
-_DRAWS, _TRIES, _POLISHED = 2, 96, 160
+# Tiles drawn anew (with several contractions), of how many each is the best, and evaluations to polish one.
+_DRAWS, _DRAWS_SEVERAL, _TRIES, _POLISHED = 2, 6, 96, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
-    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s``: the latency that it was chosen by.
+    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s`` and ``estimated_bytes``: the latency and
+    the footprint that it was chosen by.
     """
 
     nest: Nest
@@ -51,6 +54,7 @@ class Mapping:
     retained: tuple[dict[int, int], dict[int, int]]
     misfit_bytes: int
     estimated_s: float
+    estimated_bytes: int
     chosen: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -74,10 +78,18 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
     if registers is not None:
         limit = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
         # First the values of the fused epilogue make room for the sums, then the sums of several contractions.
-        if homes and _register_bytes(problem, found) > limit:
-            found = _found(problem, knobs, frozenset())
-        if _register_bytes(problem, found) > limit:
-            found = _found(problem, knobs, frozenset(), sums_held=False)
+        if homes and _held_bytes(problem, found)[1] > limit:
+            homes = frozenset()
+            found = _found(problem, knobs, homes)
+        if _held_bytes(problem, found)[1] > limit:
+            return _found(problem, knobs, homes, sums_held=False)
+    # The search does without the private loops; where its footprint falls short of theirs, it looks for a smaller one.
+    capacity = problem.machine.capacity_bytes
+    for _ in range(_RETRIES):
+        excess = _held_bytes(problem, found)[0] - capacity
+        if found.misfit_bytes or excess <= 0:
+            break
+        found = _found(problem, knobs, homes, spare_bytes=capacity - found.estimated_bytes + excess)
     return found
 
 
@@ -92,8 +104,9 @@ def _under_one_loop(problem: Problem, mapping: Mapping, local: int) -> bool:
     return all(loop not in loops for loop in made[len(users[0]) :] for loops in others)
 
 
-def _register_bytes(problem: Problem, mapping: Mapping) -> int:
-    return counts_of(mapping.nest, mapping.arrays, fragments=False).footprint_bytes[1]
+def _held_bytes(problem: Problem, mapping: Mapping) -> tuple[int, ...]:
+    """Footprints of buffer and registers."""
+    return counts_of(mapping.nest, mapping.arrays, fragments=False).footprint_bytes
 
 
 def _register_homes(problem: Problem) -> frozenset[int]:
@@ -138,11 +151,18 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     out[n.L_DOUBLE] = machine.accelerator.buffer.double_buffer
     out[n.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
     out[n.L_LISTED] = len(knobs.order)
+    out[n.L_LEVELS] = 2 if machine.levels == 2 else 0
     return out
 
 
-def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: bool = True) -> Mapping:
-    """The search's winner. ``sums_held`` False: no sum stays in the registers while its tile of terms changes."""
+def _found(
+    problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: bool = True, spare_bytes: int = 0
+) -> Mapping:
+    """The search's winner.
+
+    ``sums_held`` False: no sum stays in the registers while its tile of terms changes. ``spare_bytes`` of the buffer
+    are left free.
+    """
     space = problem.space
     arrays = problem.arrays
     dims = len(space.extents)
@@ -162,9 +182,13 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
     for a in range(acc.shape[0]):
         asked[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
     limits = _limits(problem, knobs, sums_held)
+    limits[n.L_CAPACITY] -= spare_bytes
+    figures = problem.machine.figures
+    if problem.machine.levels < 2:  # what the units take from the buffer is not counted
+        figures = figures.copy()
+        figures[c.M_ONCHIP] = UNLIMITED
     reduced = {d for operator in space.operators for d in operator.reductions}
     independent = sum(1 << d for d in range(dims) if d not in reduced)
-    figures = problem.machine.figures
     score = np.zeros(n.SCORES)
     tile = np.zeros(dims, np.int64)
     orders = np.zeros((1, 0), np.int64)
@@ -184,7 +208,21 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
         if score[n.S_MISFIT] == 0.0 or all(d in knobs.tile for d in range(dims)):
             break
     best = _polished(
-        problem, knobs, ops, acc, ten, asked, orders, best, units, held, independent, limits, tile, score
+        problem,
+        knobs,
+        figures,
+        ops,
+        acc,
+        ten,
+        asked,
+        orders,
+        best,
+        units,
+        held,
+        independent,
+        limits,
+        tile,
+        score,
     )
     path, lengths, loops = _room(problem, knobs)
     split = np.ones(dims, np.int64)
@@ -193,7 +231,7 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
         np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
-        np.zeros((path.shape[1] + 1, n.SPAN_COLUMNS)), tile, score, 0.0,
+        np.zeros((2 * path.shape[1] + 2, n.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
     order = tuple(orders[best].tolist())
     homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
@@ -203,6 +241,7 @@ def _found(problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: boo
 def _polished(
     problem: Problem,
     knobs: Knobs,
+    figures: NDArray[np.float64],
     ops: NDArray[np.int64],
     acc: NDArray[np.int64],
     ten: NDArray[np.int64],
@@ -218,15 +257,19 @@ def _polished(
 ) -> int:
     """Let go of bundles, taps and rungs: each dim on its own, from the best tile and from a few drawn ones.
 
-    Improves ``tile`` and ``score``; returns the number of the order.
+    Of the polished ones the walk over the steps decides. Improves ``tile`` and ``score``; returns the number of the
+    order.
     """
-    arrays, figures = problem.arrays, problem.machine.figures
+    arrays = problem.arrays
     sizes = single_sizes(problem, knobs, units)
     floor = float(score[n.S_FLOOR])
     path, lengths, loops = _room(problem, knobs)
     unit = np.array(units, np.int64)
-    for draw in range(_DRAWS + 1):
-        trial, mark, number = tile.copy(), score.copy(), best
+    several = sum(role is not None for role in problem.roles) > 1
+    least = np.inf
+    start, fits, begin = tile.copy(), score.copy(), best
+    for draw in range((_DRAWS_SEVERAL if several else _DRAWS) + 1):
+        trial, mark, number = start.copy(), fits.copy(), begin
         if draw:
             number = s.scatter(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders, asked, unit,
@@ -238,8 +281,29 @@ def _polished(
             unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
             floor, trial, mark,
         )  # fmt: skip
-        if not draw or (better(mark, score) and mark[n.S_COST] < s.WORTH * score[n.S_COST]):
-            tile[:], score[:], best = trial, mark, number
+        # Fitting and needless refetches are the score's; among equals the walk decides.
+        if draw and (mark[n.S_MISFIT], mark[n.S_REFETCH]) > (score[n.S_MISFIT], score[n.S_REFETCH]):
+            continue
+        cost = s.walked_cost(
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
+            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark.copy(),
+        )  # fmt: skip
+        if not draw or mark[n.S_MISFIT] < score[n.S_MISFIT] or cost < s.WORTH * least:
+            tile[:], score[:], best, least = trial, mark, number, cost
+    # A small last piece costs more than its share: even cuts, and one cut fewer, by the walk.
+    for d in np.flatnonzero(sizes[:, 0] > 0).tolist():
+        extent = problem.space.extents[d]
+        trips = -(-extent // int(tile[d]))
+        for size in {-(-extent // trips), -(-extent // max(1, trips - 1))} - {int(tile[d])}:
+            trial, mark = tile.copy(), score.copy()
+            trial[d] = size
+            cost = s.walked_cost(
+                ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
+                unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark,
+            )  # fmt: skip
+            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_TRAFFIC]
+            if fits and cost < s.WORTH * least:
+                tile[:], score[:], least = trial, mark, cost
     return best
 
 
@@ -359,6 +423,7 @@ def _mapped(
         retained=(knobs.retain, knobs.register_retain),
         misfit_bytes=int(score[n.S_MISFIT]),
         estimated_s=float(score[n.S_SECONDS]),
+        estimated_bytes=int(score[n.S_FOOTPRINT]),
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )

@@ -48,12 +48,14 @@ class NestAccess:
 
     ``fixed``: exactly so many elements are moved once whatever the tiles are (an operand whose index map
     is not expressible); -1 for the normal case. Such an operand is streamed: it takes no room.
+    ``at``: indices on the axes that no dim addresses, where any is not 0: another index is another slice.
     """
 
     tensor: int
     axes: tuple[NestAxis, ...]
     depth: tuple[int, ...]
     fixed: int = -1
+    at: tuple[int, ...] = ()
 
 
 # Where a tensor lives while the group runs.

@@ -170,4 +170,4 @@ def _running_values(operator: Operator, machine: Machine) -> int:
 
 
 def _flat(access: SpaceAccess, levels: int) -> NestAccess:
-    return NestAccess(access.tensor, access.axes, (0,) * levels, access.fixed)
+    return NestAccess(access.tensor, access.axes, (0,) * levels, access.fixed, access.at)

@@ -96,7 +96,7 @@ class Bottleneck:
     evidence: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupResult:
     """One fusion group on the machine. Without slots: an edit moves the start of every later group, and a
     dictionary is copied ten times as fast as forty slots.
@@ -193,7 +193,7 @@ class Totals:
     bottleneck_gain: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class CostResult:
     """The whole graph under one plan, and the unfused plan beside it.
 

@@ -235,7 +235,7 @@ def move_stream(ops, acc, axes, ten, extents, asked, loops, path, lengths, room,
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[:,::1], float64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    " int64[::1], int64[:,::1], float64, int64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])",
     borrows=True,
 )
 def hoist(
@@ -249,6 +249,7 @@ def hoist(
     lengths,
     asked,
     room,
+    levels,
     capacity,
     stages,
     peak,
@@ -294,12 +295,12 @@ def hoist(
         move_stream(
             ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, best_depth, rows, work
         )
-        after = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+        after = buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
         if after > capacity:
             move_stream(
                 ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, before, rows, work
             )
-            return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 2, stages, rows, work)
+            return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
         count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
         peak = after
     return peak

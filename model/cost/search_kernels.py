@@ -10,20 +10,29 @@ import numpy as np
 
 from ..compiled import kernel
 from .candidate import (
+    P_RESIDENT,
     S_COST,
     S_FLOOR,
     S_MISFIT,
     S_REFETCH,
+    S_SECONDS,
+    S_STAGES,
     S_TRAFFIC,
     SCORES,
     SPAN_COLUMNS,
 )
+from .cycles import M_INFLIGHT
+from .estimate import registers_bytes
 from .judging import better, judge
 from .retention import branch, set_depths
+from .steps import STEP_COLUMNS, walk
 from .sweep import (
     LOOP_DIM,
+    LOOP_STEP,
+    W_LENGTH,
     WORK_ROWS,
 )
+from .timing import RESOURCES, TERM_COLUMNS, pipeline
 
 
 @kernel(
@@ -49,6 +58,53 @@ def assess(
     )  # fmt: skip
     score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
     return 1
+
+
+@kernel(
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    " float64[::1], float64[::1], int64, float64[::1], int64[::1], float64[::1])"
+)
+def walked_cost(
+    ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
+    independent, limits, tile, score,
+):  # fmt: skip
+    """S_COST of one candidate with the seconds of the walk over its steps instead of the estimate; fills ``score``."""
+    operators, dims = ops.shape[0], extents.size
+    rows = np.zeros_like(path)
+    work = np.zeros((WORK_ROWS, max(operators, acc.shape[0]) + 2), np.int64)
+    counts = np.zeros((acc.shape[0], 4), np.int64)
+    points = np.zeros(operators, np.int64)
+    length = extents.copy()
+    split = np.ones(dims, np.int64)
+    spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
+    assess(
+        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
+        independent, limits, counts, points, rows, work, length, split, spans, tile, score, 0.0,
+    )  # fmt: skip
+    if score[S_MISFIT] > 0.0:
+        return score[S_COST]
+    onchip = np.zeros(operators, np.float64)
+    for o in range(operators):
+        for j in range(work[W_LENGTH, o]):
+            length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
+        moved = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows)
+        onchip[o] = moved / max(1, points[o])
+        length[:] = extents
+    cores = split.copy()
+    for d in range(dims):
+        if not independent >> d & 1:
+            cores[d] = 0
+    figures = mach.copy()
+    figures[M_INFLIGHT] = spans[0, P_RESIDENT]
+    steps = np.empty((1024, STEP_COLUMNS), np.float64)
+    count = walk(
+        ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
+        cores, np.array([-1.0, 0.0, 0.0]), steps,
+    )  # fmt: skip
+    stages = int(score[S_STAGES])
+    seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))
+    return seconds + score[S_COST] - score[S_SECONDS]
 
 
 @kernel("void(int64[:,:,::1], int64, int64, int64[::1])", borrows=True)
@@ -93,7 +149,7 @@ def scatter(
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
-    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
+    spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
     here = np.zeros(SCORES, np.float64)
     size = tile.copy()
     start = tile.copy()
@@ -142,7 +198,7 @@ def polish(
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
-    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
+    spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
     here = np.zeros(SCORES, np.float64)
     best = score.copy()
     goal = tile.copy()
@@ -167,7 +223,7 @@ def polish(
                         if sizes[d, i] == 0:
                             continue
                         size[d] = sizes[d, i]
-                    else:
+                    elif unit[d] > 1:
                         size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
                     if size[d] < 1 or size[d] > extents[d] or (pairs == 0 and size[d] == tile[d]):
                         continue
@@ -227,7 +283,7 @@ def search(
     points = np.zeros(operators, np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
-    spans = np.zeros((path.shape[1] + 1, SPAN_COLUMNS), np.float64)
+    spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
     now = np.zeros(SCORES, np.float64)
     here = np.zeros(SCORES, np.float64)
     at = np.zeros(bundles, np.int64)

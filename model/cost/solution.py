@@ -41,7 +41,7 @@ class LocalTraffic:
     write_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Solution:
     """A solved group. Fields are those of `GroupResult` unless said.
 

@@ -63,7 +63,7 @@ from .sweep import (
 
 # Columns of ``steps`` float64[steps, STEP_COLUMNS]. Bytes: of one core's port, and of the device for the whole wave.
 T_PORT, T_DEVICE, T_REFETCH, T_OUT_PORT, T_OUT_DEVICE, T_OUT_REFETCH, T_SPILL = 0, 1, 2, 3, 4, 5, 6
-T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP = (
+T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP, T_SPILL_DEVICE = (
     7,
     8,
     9,
@@ -73,8 +73,9 @@ T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPI
     13,
     14,
     15,
+    16,
 )
-STEP_COLUMNS = 16
+STEP_COLUMNS = 17
 
 
 @kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
@@ -351,6 +352,7 @@ def follow(
                 step[T_BLOCK] = block
                 if spill[0] == o:
                     step[T_SPILL] = spill[1]
+                    step[T_SPILL_DEVICE] = spill[1] * visits_share(o, rows, work, loops, cores)
                     step[T_SPILL_ONCHIP] = spill[2]
                 if mat[o, MAT_USED]:
                     step[T_CYCLES] = matrix_cycles(
@@ -370,6 +372,7 @@ def follow(
                     steps[count - 1, T_TAIL] += busy
                     steps[count - 1, T_ONCHIP] += step[T_ONCHIP]
                     steps[count - 1, T_SPILL_ONCHIP] += step[T_SPILL_ONCHIP]
+                    steps[count - 1, T_SPILL_DEVICE] += step[T_SPILL_DEVICE]
                     steps[count - 1, T_COLD] = max(steps[count - 1, T_COLD], step[T_COLD])
                     skip = True
                 else:

@@ -29,6 +29,7 @@ from .steps import (
     T_PORT,
     T_REFETCH,
     T_SPILL,
+    T_SPILL_DEVICE,
     T_SPILL_ONCHIP,
     T_TAIL,
     T_VECTOR,
@@ -47,26 +48,27 @@ FIRST, COLD, STEADY, LAST = 1, 2, 3, 4
 @kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1])", borrows=True)
 def load_seconds(steps, i, stages, mach, relief):
     """Seconds to load step `i`: port, share of the device, or Little's law."""
-    spill = steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
-    port = steps[i, T_PORT] + spill
+    port = steps[i, T_PORT] + steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
     if port == 0.0:
         return 0.0
-    device = steps[i, T_DEVICE] + spill
+    device = steps[i, T_DEVICE] + steps[i, T_SPILL_DEVICE] / 2.0 / relief[R_SPILL]
     seconds = max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
     flight = port * stages
     if (
         mach[M_INFLIGHT] > 0.0
     ):  # simt: the resident threads' loads, or the tiles that asynchronous copies are ahead
         flight = max(mach[M_INFLIGHT], port * (stages - 1))
+    if i == 0:  # nothing else is on its way yet
+        flight = min(flight, port)
     return max(seconds, port * mach[M_LATENCY] / (flight * relief[R_OCCUPANCY]) / relief[R_LATENCY])
 
 
 @kernel("float64(float64[:,::1], int64, float64[::1], float64[::1])", borrows=True)
 def store_seconds(steps, i, mach, relief):
     """Seconds to store what step `i` made."""
-    spill = steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
-    port = (steps[i, T_OUT_PORT] + spill) / mach[M_PORT]
-    return max(port, (steps[i, T_OUT_DEVICE] + spill) / mach[M_DEVICE]) / relief[R_DRAM]
+    port = steps[i, T_OUT_PORT] + steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
+    device = steps[i, T_OUT_DEVICE] + steps[i, T_SPILL_DEVICE] / 2.0 / relief[R_SPILL]
+    return max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
 
 
 @kernel("float64(float64[:,::1], int64, int64, int64, float64[::1], float64[::1])", borrows=True)
@@ -89,7 +91,7 @@ def compute_seconds(steps, i, count, stages, mach, relief):
 @kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)", borrows=True)
 def add_load(steps, i, times, terms, row):
     """Add the bytes that step `i` loads, `times` over, to a term."""
-    spill = steps[i, T_SPILL] / 2.0
+    spill = steps[i, T_SPILL_DEVICE] / 2.0
     terms[row, P_BYTES] += (steps[i, T_DEVICE] + spill) * times
     terms[row, P_SPILL] += spill * times
     terms[row, P_REFETCH] += steps[i, T_REFETCH] * times
@@ -98,7 +100,7 @@ def add_load(steps, i, times, terms, row):
 @kernel("void(float64[:,::1], int64, float64, float64[:,::1], int64)", borrows=True)
 def add_store(steps, i, times, terms, row):
     """Add the bytes that step `i` stores, `times` over, to a term."""
-    spill = steps[i, T_SPILL] / 2.0
+    spill = steps[i, T_SPILL_DEVICE] / 2.0
     terms[row, P_BYTES] += (steps[i, T_OUT_DEVICE] + spill) * times
     terms[row, P_SPILL] += spill * times
     terms[row, P_REFETCH] += steps[i, T_OUT_REFETCH] * times

@@ -16,11 +16,12 @@ from .nest import IndirectAxis, NestAxis, SimpleAxis, WindowAxis
 
 @dataclass(frozen=True, slots=True)
 class SpaceAccess:
-    """One operand in group dims: the tensor (local number), its axes; ``fixed`` as in `NestAccess`."""
+    """One operand in group dims: the tensor (local number), its axes; ``fixed`` and ``at`` as in `NestAccess`."""
 
     tensor: int
     axes: tuple[NestAxis, ...]
     fixed: int = -1
+    at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,7 +373,8 @@ class _Unifier:
             used.update(dims)
             if dims:  # a dim that stood on an axis before (a diagonal) adds nothing
                 axes.extend(self._axis(at, axis, extent, dims))
-        return SpaceAccess(tensor, tuple(axes))
+        at_index = tuple(axis.offset for axis in access.axes if not axis.terms)
+        return SpaceAccess(tensor, tuple(axes), at=at_index if any(at_index) else ())
 
     def _axis(self, at: int, axis: Axis, extent: int, dims: list[int]) -> list[NestAxis]:
         local_extents = [d.extent for d in self.members[at].dims]

@@ -211,16 +211,25 @@ def _known(graph: OperatorGraph, operators: Iterable[int]) -> tuple[int, ...]:
 
 
 def _with_fix(edit: Callable[[tuple[int, ...]], Plan], asked: tuple[int, ...]) -> Plan:
-    """`edit` of `asked`; a refusal carries the plan with its completing set, where that is legal."""
-    try:
-        return edit(asked)
-    except Refusal as refusal:
-        if refusal.completing:
-            try:
-                refusal.fix = edit(tuple(sorted({*asked, *refusal.completing})))
-            except Refusal as deeper:  # the completed set falls apart: that is what stands in the way
-                raise deeper from None
-        raise
+    """`edit` of `asked`; a refusal carries the plan with its completing set, where that is legal.
+
+    The completed set may close another cycle: it is completed in turn, and offered only where that comes to an end.
+    """
+    first: Refusal | None = None
+    wanted = asked
+    while True:
+        try:
+            plan = edit(wanted)
+        except Refusal as refusal:
+            grown = tuple(sorted({*wanted, *refusal.completing}))
+            if grown == wanted:  # it falls apart, or nothing can be added: that is what stands in the way
+                raise refusal from None
+            first, wanted = first or refusal, grown
+            continue
+        if first is None:
+            return plan
+        first.offer(tuple(sorted(set(wanted) - set(asked))), plan)
+        raise first from None
 
 
 def _rearranged(

@@ -77,6 +77,13 @@ class Refusal(PlanError):
         self.completing = completing
         self.fix: Plan | None = None
 
+    def offer(self, completing: tuple[int, ...], fix: Plan) -> None:
+        """Offer `fix`, which has `completing` added to what was asked for."""
+        if completing != self.completing:
+            self.completing = completing
+            self.lever = f"Include all {len(completing)} operators between?"
+        self.fix = fix
+
 
 @dataclass(frozen=True, slots=True)
 class Partition:

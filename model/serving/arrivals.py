@@ -37,7 +37,7 @@ _LARGEST_TOKENS = 1 << 40
 TraceFormat = Literal["tilewright", "azure", "mooncake", "burstgpt", "vidur"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Trace:
     """A trace as recorded: int64[n] in order of arrival, times from its first request or as our file says.
 

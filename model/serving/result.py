@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..cost.result import PHASE_DTYPE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class ServiceProfile:
     """What one request asks of its slot: phases of COST-MODEL 5, played ``repeat`` times.
 
@@ -41,7 +41,7 @@ class ServiceProfile:
         return int(self.phases["bytes"].sum()) * self.repeat
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Arrivals:
     """Requests in order of arrival: int64[n] arrays, read-only.
 
@@ -58,7 +58,7 @@ class Arrivals:
     endless: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class Requests:
     """Per request, int64[n] read-only, file order; the parts sum to the response exactly.
 
@@ -73,7 +73,7 @@ class Requests:
     parts: tuple[tuple[str, NDArray[np.int64]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class ServingResult:
     """The tail, and what it is made of. Percentiles are nearest rank: sorted[ceil(p n) - 1].
 
