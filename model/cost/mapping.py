@@ -37,8 +37,8 @@ class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
-    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s`` and ``estimated_bytes``: the latency and
-    the footprint that it was chosen by.
+    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s`` and ``estimated_bytes``: the latency
+    and the footprint that it was chosen by.
     """
 
     nest: Nest
