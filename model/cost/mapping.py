@@ -21,7 +21,7 @@ from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, axis_dims, repack
 from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator
-from .private import held_tile, private_nest, register_depth
+from .private import Private, held_tile, private_nest, register_depth
 from .problem import Problem
 from .tree import Tree, canonical, paths
 from .units import UNLIMITED
@@ -358,6 +358,7 @@ def _mapped(
     registers: dict[int, int] = {}
     outer_order: list[int] = []
     elements: list[int] = []
+    nests: list[Private] = []
     # Preorder: private loops are appended per operator; parents are known by number, so any order will do.
     position = 0
     for o, operator in enumerate(problem.base.operators):
@@ -370,6 +371,7 @@ def _mapped(
         if problem.roles[o] is not None:
             for d, size in private.tile.items():
                 registers.setdefault(d, size)
+            nests.append(private)
             outer_order.extend(d for d in private.order if d not in outer_order)
             elements.extend(d for d in private.elements if d not in elements)
         tree_depth = len(numbers)
@@ -416,8 +418,9 @@ def _mapped(
         tile=tuple(tile),
         order=(*knobs.order, *(d for d in looped if d not in knobs.order)),
         register_tile=tuple(registers.get(d, tile[d]) for d in range(len(tile))),
-        register_order=tuple(outer_order),
-        elements=knobs.elements or tuple(elements),
+        register_order=tuple(outer_order) if _said([nest.order for nest in nests], outer_order) else (),
+        elements=knobs.elements
+        or (tuple(elements) if _said([nest.elements for nest in nests], elements) else ()),
         stages=stages,
         parallel=parallel,
         retained=(knobs.retain, knobs.register_retain),
@@ -427,6 +430,11 @@ def _mapped(
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )
+
+
+def _said(orders: list[list[int]], together: list[int]) -> bool:
+    """Whether one order of dims, as a plan gives it, says the order of every operator."""
+    return all([d for d in together if d in order] == order for order in orders)
 
 
 def _online(

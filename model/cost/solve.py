@@ -239,12 +239,14 @@ class _Summary:
         mapping, names = self.mapping, self.space.names
         order = {tensor: i for i, tensor in enumerate(tensors_of(self.graph, self.group.operators))}
         shown = [d for d in range(len(names)) if self.space.extents[d] > 1] or list(range(len(names)))
-        depths: list[dict[int, int]] = [{}, {}]
+        found: list[dict[int, set[int]]] = [{}, {}]
         for operator in mapping.nest.operators:
             for access in operator.reads + operator.writes:
                 for level, depth in enumerate(access.depth):
                     shown_depth = mapping.retained[level].get(access.tensor, depth)
-                    depths[level].setdefault(order[self.space.tensors[access.tensor]], shown_depth)
+                    found[level].setdefault(order[self.space.tensors[access.tensor]], set()).add(shown_depth)
+        # A plan gives a tensor one depth: where its readers have several, none of them would say it.
+        depths = [{tensor: min(of) for tensor, of in level.items() if len(of) == 1} for level in found]
         buffer = LevelMapping(
             memory=self.machine.accelerator.buffer.name,
             tile=tuple((names[d], mapping.tile[d]) for d in shown),
