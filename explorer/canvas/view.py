@@ -288,10 +288,10 @@ class GraphCanvas(QAbstractScrollArea):
         return hit
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Find what was pressed and begin its gesture."""
-        self.stage.finish_transition()
+        """Find what was pressed and begin its gesture; nothing moves by itself until the button is up again."""
         if self._gesture is not None or not self.has_scene:
             return
+        self.stage.hold()
         self._clear_standing()
         at = event.position()
         self._pressed_at = at
@@ -346,6 +346,8 @@ class GraphCanvas(QAbstractScrollArea):
         at = event.position()
         gesture = self._gesture
         if gesture is None:
+            if event.buttons() == Qt.MouseButton.NoButton:  # it came up where nobody told
+                self.stage.release()
             self._hover_at(at)
             return
         if not gesture.moved:
@@ -356,8 +358,6 @@ class GraphCanvas(QAbstractScrollArea):
                 self._gesture = None
                 return
             gesture.moved = True
-            if gesture.edits:
-                self.stage.hold()
             self.bar.hide()
         gesture.move(self._world(at))
         self.viewport().update()
@@ -372,21 +372,23 @@ class GraphCanvas(QAbstractScrollArea):
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """End the gesture: one undo entry at most."""
         gesture, self._gesture = self._gesture, None
-        if gesture is None:
-            return
-        if gesture.moved:
+        if gesture is not None and gesture.moved:
             gesture.release()
             if isinstance(gesture, Edit) and gesture.refusal is not None and self.document.offer is not None:
                 self._standing = gesture.feedback
-        else:
+        elif gesture is not None:
             gesture.click()
-        self._end_gesture()
-        self._hover_at(event.position())
+        if event.buttons() == Qt.MouseButton.NoButton:
+            self.stage.release()
+        if gesture is not None:
+            self._end_gesture()
+            self._hover_at(event.position())
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """On a chip, or on a line inside a group: fuse or cut there."""
         if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
+        self.stage.hold()
         hit = self.hit_at(event.position())
         if hit.part is Part.CHIP:
             self.toggle_cut(self.scene.chip(hit.index).edge)
@@ -396,7 +398,6 @@ class GraphCanvas(QAbstractScrollArea):
             self.mousePressEvent(event)
 
     def _end_gesture(self) -> None:
-        self.stage.release()
         self._show_cursor()
         self._place_bar()
         self.viewport().update()
