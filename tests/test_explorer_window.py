@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, QRect, QSettings, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QKeySequence
-from PySide6.QtWidgets import QApplication, QFileDialog, QScrollArea
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
@@ -744,3 +744,34 @@ def test_a_panel_behind_another_tab_draws_nothing_until_it_comes_to_the_front(qt
     qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
     qtbot.wait(50)
     assert "demand" not in drawn
+
+
+@pytest.mark.parametrize("ask", ["find", "command_palette", "key_sheet", "about", "move_dialog"])
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_after_a_dialog_the_keys_are_where_they_were(qtbot, window, monkeypatch, ask, in_tiles):
+    fill(qtbot, window)
+    window.document.select((3,))
+    at_rest(qtbot, window)
+    place = window.tiles.rows[0].number if in_tiles else window.canvas
+    place.setFocus()
+    activated: list[bool] = []
+    monkeypatch.setattr(window, "activateWindow", lambda: activated.append(True))
+    getattr(window, ask)()
+    dialog = QApplication.activeModalWidget()
+    assert isinstance(dialog, QDialog)
+    place.clearFocus()  # as a desktop without a window below leaves it
+    dialog.reject()
+    assert activated and window.focusWidget() is place
+
+
+def test_a_plan_just_loaded_counts_as_saved_until_the_next_edit(qtbot, window, tmp_path):
+    fill(qtbot, window)
+    document = window.document
+    document._plan_read(merged(document.plan, 0), document.graph, "kept.json")
+    assert document.undo_stack.count() == 1 and document.undo_stack.isClean()
+    document.undo()
+    assert not document.undo_stack.isClean()
+    document.redo()
+    assert document.undo_stack.isClean()
+    document.commit(merged(document.plan, 0), "Fuse")
+    assert not document.undo_stack.isClean()

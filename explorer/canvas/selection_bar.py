@@ -6,7 +6,7 @@ it, and shows what it hints at or what was refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
@@ -20,6 +20,10 @@ from ..names import operator_list
 
 if TYPE_CHECKING:
     from ..document import Document
+
+
+EDGE, GAP = 8.0, 12.0
+"""Pixels to the edge of the viewport, and to what is selected."""
 
 
 def commit_edit(
@@ -125,17 +129,30 @@ class SelectionBar(QFrame):
             if (refusal := commit_edit(document, make, text)) is not None:
                 self.refused.emit(refusal)
 
-    def place(self, around: QRectF) -> None:
-        """Above a rectangle of the viewport, inside it in any case."""
+    def place(self, around: QRectF, near: Sequence[QRectF]) -> None:
+        """Beside a rectangle of the viewport, where it covers least of ``near``: operators and chips in view.
+
+        Above and below first, then the sides, then the edges of the viewport; inside it in any case.
+        """
         parent = self.parentWidget()
         assert parent is not None
-        x = around.center().x() - self.width() / 2
-        y = around.top() - self.height() - 12
-        if y < 8:
-            y = around.bottom() + 12
-        x = min(max(x, 8.0), max(parent.width() - self.width() - 8.0, 8.0))
-        y = min(max(y, 8.0), max(parent.height() - self.height() - 8.0, 8.0))
-        self.move(round(x), round(y))
+        wide, high = float(self.width()), float(self.height())
+        last_x, last_y = max(parent.width() - wide - EDGE, EDGE), max(parent.height() - high - EDGE, EDGE)
+        x = min(max(around.center().x() - wide / 2, EDGE), last_x)
+        y = min(max(around.center().y() - high / 2, EDGE), last_y)
+        above, below = around.top() - high - GAP, around.bottom() + GAP
+        left, right = around.left() - wide - GAP, around.right() + GAP
+        wanted = [(x, above), (x, below), (right, y), (left, y)]
+        wanted = [(a, b) for a, b in wanted if EDGE <= a <= last_x and EDGE <= b <= last_y]
+        wanted += [(a, b) for b in (last_y, EDGE) for a in (x, EDGE, last_x)]
+
+        def covered(place: tuple[float, float]) -> float:
+            bar = QRectF(*place, wide, high)
+            shares = [bar.intersected(each) for each in (*near, around)]
+            return sum(share.width() * share.height() for share in shares)
+
+        place = min(wanted, key=covered)  # the first of equals
+        self.move(round(place[0]), round(place[1]))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Tell when the pointer is on Fuse."""
