@@ -111,7 +111,7 @@ class TileMap(QWidget):
         self._head = QWidget(self)
         row = QHBoxLayout(self._head)
         row.setContentsMargins(0, 0, 0, 0)
-        for part in (muted("Latency over"), self.across, muted("→ and"), self.down, muted("↓")):
+        for part in (muted("Latency"), self.across, muted("→ and"), self.down, muted("↓")):
             row.addWidget(part, 1 if isinstance(part, Combo) else 0)
         self.across.activated.connect(lambda *_: self._axes_picked(0))
         self.down.activated.connect(lambda *_: self._axes_picked(1))

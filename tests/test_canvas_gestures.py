@@ -267,7 +267,8 @@ def test_the_bar_lies_on_no_operator_or_chip_where_there_is_room(qtbot: QtBot, c
         assert canvas.bar.isVisible()
         bar = QRectF(canvas.bar.geometry())
         assert QRectF(canvas.viewport().rect()).contains(bar)
-        assert not any(bar.intersects(each) for each in canvas._in_the_way())
+        for a, b, c, d in canvas._in_the_way().tolist():
+            assert not bar.intersects(QRectF(a, b, c - a, d - b))
 
 
 def test_the_bar_names_what_fusing_needs_in_between(qtbot: QtBot) -> None:

@@ -6,9 +6,11 @@ it, and shows what it hints at or what was refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QWidget
 
@@ -129,10 +131,14 @@ class SelectionBar(QFrame):
             if (refusal := commit_edit(document, make, text)) is not None:
                 self.refused.emit(refusal)
 
-    def place(self, around: QRectF, near: Sequence[QRectF]) -> None:
-        """Beside a rectangle of the viewport, where it covers least of ``near``: operators and chips in view.
+    def place(self, around: QRectF, near: NDArray[np.float64]) -> None:
+        """Close to a rectangle of the viewport, where it covers least; inside the viewport in any case.
 
-        Above and below first, then the sides, then the edges of the viewport; inside it in any case.
+        Right above or below, or beside it, where that is free; else the nearest of the freest places anywhere.
+
+        Parameters
+        ----------
+        near : float64[n, 4], left, top, right, bottom in pixels of what should stay free.
         """
         parent = self.parentWidget()
         assert parent is not None
@@ -144,15 +150,21 @@ class SelectionBar(QFrame):
         left, right = around.left() - wide - GAP, around.right() + GAP
         wanted = [(x, above), (x, below), (right, y), (left, y)]
         wanted = [(a, b) for a, b in wanted if EDGE <= a <= last_x and EDGE <= b <= last_y]
-        wanted += [(a, b) for b in (last_y, EDGE) for a in (x, EDGE, last_x)]
-
-        def covered(place: tuple[float, float]) -> float:
-            bar = QRectF(*place, wide, high)
-            shares = [bar.intersected(each) for each in (*near, around)]
-            return sum(share.width() * share.height() for share in shares)
-
-        place = min(wanted, key=covered)  # the first of equals
-        self.move(round(place[0]), round(place[1]))
+        anywhere = np.stack(
+            np.meshgrid(
+                np.append(np.arange(EDGE, last_x, wide / 2), last_x),
+                np.append(np.arange(EDGE, last_y, high), last_y),
+            ),
+            axis=-1,
+        ).reshape(-1, 2)
+        away = np.abs(anywhere - (x, y)).sum(axis=1)
+        places = np.concatenate([np.array(wanted).reshape(-1, 2), anywhere[np.argsort(away, kind="stable")]])
+        own = [[around.left(), around.top(), around.right(), around.bottom()]]
+        low, high_ends = np.split(np.concatenate([near, own]), 2, axis=1)
+        shared = np.minimum(places[:, None] + (wide, high), high_ends) - np.maximum(places[:, None], low)
+        covered = np.maximum(shared, 0.0).prod(axis=2).sum(axis=1)
+        best = places[int(np.argmin(covered))]  # the first of equals
+        self.move(round(best[0]), round(best[1]))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Tell when the pointer is on Fuse."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, QSizeF, Qt, Signal, Slot
 from PySide6.QtGui import (
     QFocusEvent,
@@ -32,7 +33,7 @@ from model.errors import PlanError
 from .. import look
 from ..names import operator_list
 from . import accessible, legend, overlay, tips
-from .blocks import CHIP, TITLE
+from .blocks import CHIP
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
 from .overlay import NOTHING, OFFER, OFFER_MANY, Feedback
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 REACH = 5.0  # pixels beside a thin thing that still count
 DRAG_DISTANCE = 4.0
-MOST_IN_THE_WAY = 400  # boxes and chips that the selection bar looks at: of more, none can be told apart
+MOST_IN_THE_WAY = 200  # boxes and chips that the selection bar looks at: of more, none can be told apart
 NO_EDITS_YET = "Kernels are still compiling; edits are checked with them. Look around meanwhile."
 
 
@@ -642,20 +643,17 @@ class GraphCanvas(QAbstractScrollArea):
         self.bar.place(seen, self._in_the_way())
         self.bar.show()
 
-    def _in_the_way(self) -> list[QRectF]:
-        """Boxes, chips and hull titles in view, in pixels: what the selection bar should leave free."""
-        scene, seen = self.scene, self.stage.seen
+    def _in_the_way(self) -> NDArray[np.float64]:
+        """Boxes, hulls and chips in view as float64[n, 4] in pixels: what the selection bar should leave free."""
+        scene, camera, seen = self.scene, self.camera, self.stage.seen
         shown = scene.operators_in(seen)[:MOST_IN_THE_WAY]
-        found = [tuple(box) for box in scene.boxes[shown].tolist()]
-        for left, top, right, _ in scene.hull_rects[np.unique(scene.group_of[shown])].tolist():
-            found.append((left, top, right, top + TITLE))
-        if self.camera.zoom >= SHAPE:
-            for x, y in scene.chip_xy[scene.chips_in(seen)[:MOST_IN_THE_WAY]].tolist():
-                found.append((x - CHIP[0] / 2, y - CHIP[1] / 2, x + CHIP[0] / 2, y + CHIP[1] / 2))
-        return [
-            QRectF(QPointF(*self.camera.to_screen(a, b)), QPointF(*self.camera.to_screen(c, d)))
-            for a, b, c, d in found
-        ]
+        found = [scene.boxes[shown], scene.hull_rects[np.unique(scene.group_of[shown])]]
+        if camera.zoom >= SHAPE:
+            chips = scene.chip_xy[scene.chips_in(seen)[:MOST_IN_THE_WAY]]
+            half = np.array(CHIP) / 2
+            found.append(np.concatenate([chips - half, chips + half], axis=1))
+        origin = np.array([camera.x, camera.y] * 2)
+        return (np.concatenate(found) - origin) * camera.zoom
 
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
