@@ -644,7 +644,7 @@ class GraphCanvas(QAbstractScrollArea):
         self.bar.show()
 
     def _in_the_way(self) -> NDArray[np.float64]:
-        """Boxes, hulls and chips in view as float64[n, 4] in pixels: what the selection bar should leave free."""
+        """Boxes, hulls, chips and the minimap as float64[n, 4] in pixels: what the selection bar should leave free."""
         scene, camera, seen = self.scene, self.camera, self.stage.seen
         shown = scene.operators_in(seen)[:MOST_IN_THE_WAY]
         found = [scene.boxes[shown], scene.hull_rects[np.unique(scene.group_of[shown])]]
@@ -653,7 +653,11 @@ class GraphCanvas(QAbstractScrollArea):
             half = np.array(CHIP) / 2
             found.append(np.concatenate([chips - half, chips + half], axis=1))
         origin = np.array([camera.x, camera.y] * 2)
-        return (np.concatenate(found) - origin) * camera.zoom
+        pixels = (np.concatenate(found) - origin) * camera.zoom
+        if self.stage.minimap is None or not self._minimap_shown():
+            return pixels
+        little = self.stage.minimap.rect(self.stage.size)
+        return np.concatenate([pixels, [[little.left(), little.top(), little.right(), little.bottom()]]])
 
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
