@@ -236,17 +236,22 @@ def test_a_press_stops_the_animation_and_the_release_takes_it_on(qtbot: QtBot) -
         assert canvas.scene.layout.plan is hand.document.plan
 
 
-@pytest.mark.parametrize("wait_ms", [0, 100, 500])  # before the layout, on its way, long after it
-def test_a_press_after_an_undo_and_a_fit_moves_nothing(qtbot: QtBot, wait_ms: int) -> None:
+# The fit, and then the press: before the layout, on its way, long after it.
+@pytest.mark.parametrize(
+    ("fit_ms", "press_ms"), [(0, 0), (0, 100), (0, 500), (120, 50), (500, 0), (500, 500)]
+)
+def test_a_press_after_an_undo_and_a_fit_moves_nothing(qtbot: QtBot, fit_ms: int, press_ms: int) -> None:
     graph = drawn(ATTENTION)
     with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["attention"])) as hand:
         canvas = hand.canvas
         canvas.stage.animated = True
+        canvas.set_camera(canvas.camera.zoomed(1.3, 0.0, 0.0))
         with qtbot.waitSignal(canvas.layout_shown, timeout=10_000):
             hand.document.commit(from_text(graph, PLANS["whole"]), "all")
         hand.document.undo()
+        qtbot.wait(fit_ms)
         canvas.zoom_to_fit()
-        qtbot.wait(wait_ms)
+        qtbot.wait(press_ms)
         camera, boxes = canvas.camera, canvas.scene.boxes.copy()
         x, y, right, bottom = canvas.scene.hull_rects[0].tolist()
         chosen = canvas.scene.plan.groups[0].operators
