@@ -288,10 +288,10 @@ ACTIONS: tuple[Action, ...] = (
     ),
     Action(
         "plan.best",
-        "Automatic tile",
+        "Let the tool choose",
         "Shift+T",
         "Plan",
-        "Forget the tiles set for the group; the tool chooses",
+        "Forget every size, order and stage count that was set for the group",
         "automatic_tile",
         E,
         needs_selection,

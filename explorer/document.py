@@ -303,6 +303,7 @@ class Document(QObject):
         if graph is not self._graph:
             return
         self.commit(plan, f"Load {name}")
+        self.undo_stack.setClean()  # it is in that file
         self.said.emit(f"Plan {name} loaded.", "note")
 
     def rebind(self, bindings: Mapping[str, int]) -> None:

@@ -156,7 +156,7 @@ class Editor:
         )
         names = ", ".join(group_name(index) for index in sorted(picked)[:3])
         self._try(
-            lambda: replace(plan, groups=groups), f"Automatic tile in {names}", "Nothing was set there."
+            lambda: replace(plan, groups=groups), f"Let the tool choose in {names}", "Nothing was set there."
         )
 
     def cut_up(self) -> None:

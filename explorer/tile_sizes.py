@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from model.cost.result import GroupResult
-from model.graph.graph import OperatorGraph, OpKind
-from model.hardware.accelerator import Accelerator
+from model.cost.result import CostRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """How a tile of `size` cuts an extent."""
+    """How a tile of `size` cuts an extent; ``unit`` 1: of a dim that no unit of the machine is filled by."""
 
     size: int
     extent: int
@@ -38,8 +36,10 @@ class Fit:
 
     @property
     def words(self) -> str:
-        """``aligned · 4 trips``, ``ragged · 75 trips``, ``not a multiple of 32 · 5 trips``."""
+        """``aligned · 4 trips``, ``ragged · 75 trips``, ``off 32 · 5 trips``; of a batch only ``4 trips``."""
         trips = "one trip" if self.trips == 1 else f"{self.trips:,} trips"
+        if self.unit <= 1:
+            return trips
         if not self.aligned:
             return f"off {self.unit} · {trips}"
         return f"{'ragged' if self.ragged else 'aligned'} · {trips}"
@@ -89,44 +89,19 @@ def stepped(size: int, extent: int, unit: int, steps: int) -> int:
     return below[max(0, len(below) + steps)] if below else size
 
 
-def units(graph: OperatorGraph, machine: Accelerator, group: GroupResult) -> dict[str, int]:
-    """Per group dim what the machine takes at a time; 1 where nothing is known.
+def units(request: CostRequest, index: int) -> dict[str, int]:
+    """Per dim of a group what the array, or the lanes, take of it at a time; 1 for a batch and all else.
 
-    Of the group's first contraction: rows and columns of a systolic array (or m, n and k of a tensor core)
-    for the dims of its first operand, its second operand, and both. Dims of a window are stepped through one
-    by one: a convolution puts its channels on the array.
+    These are the sizes that the search aligns to, of the model's own roles of the dims. A mapped group is posed anew
+    in a few milliseconds.
     """
-    unit = machine.matrix_unit
-    lanes = machine.vector_unit.lanes if machine.vector_unit is not None else 1
-    found = {dim: 1 for dim, _ in group.dims}
-    for position, number in enumerate(group.operators):
-        operator = graph.operators[number]
-        if operator.kind is not OpKind.CONTRACTION or unit is None or len(operator.inputs) < 2:
-            continue
-        m, n, k = (
-            (unit.rows, unit.columns, unit.rows)
-            if unit.kind == "systolic"
-            else (unit.mma[0], unit.mma[1], unit.mma[2])
-        )
-        touched = [{dim for axis in access.axes for dim, _ in axis.terms} for access in operator.inputs[:2]]
-        windowed = {
-            dim
-            for access in operator.inputs[:2]
-            for axis in access.axes
-            if len(axis.terms) > 1 and any(operator.dims[d].reduction for d, _ in axis.terms)
-            for dim, _ in axis.terms
-        }
-        for index, name in enumerate(group.dim_of[position]):
-            first, second = index in touched[0], index in touched[1]
-            if index in windowed:
-                continue
-            if operator.dims[index].reduction:
-                found[name] = k
-            elif first and not second:
-                found[name] = m
-            elif second and not first:
-                found[name] = n
-        return found
-    if group.dims and lanes > 1:
-        found[group.dims[-1][0]] = lanes
-    return found
+    from model.cost.ladders import units_of  # Numba: not before the window is up
+    from model.cost.problem import pose
+    from model.cost.unify import unify
+    from model.cost.units import Machine
+
+    group = request.plan.groups[index]
+    space = unify(request.graph, group.operators)
+    precision = group.precision or request.precision
+    problem = pose(request.graph, group, space, Machine(request.accelerator), precision)
+    return dict(zip(space.names, units_of(problem), strict=True))

@@ -28,11 +28,12 @@ from .document import Document
 from .look import GRID
 from .names import group_name, operator_types
 from .panels.panel import Panel
-from .tile_map import TileMap
+from .tile_map import WEIGHED, TileMap
 from .tile_rows import DimRow, Footprint
 from .tile_sizes import Fit, units
 
 MOST_ORDERS = 24
+FASTEST, AUTOMATIC = "Use the map's fastest", "Let the tool choose"
 
 
 class TileEditor(Panel):
@@ -62,15 +63,18 @@ class TileEditor(Panel):
         self.footprint.setAccessibleName("Footprint")
         self.map = TileMap(document)
         self.map.picked.connect(self.set_pair)
-        self.map.completed.connect(self._show_best)
+        self.map.completed.connect(self._show_offers)
         self.words = QLabel()
         self.words.setWordWrap(True)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.best = QPushButton("Take best")
-        self.best.setProperty("primary", True)
-        self.best.clicked.connect(self.take_best)
+        self.fastest = QPushButton(FASTEST)
+        self.fastest.clicked.connect(self.use_fastest)
+        self.automatic = QPushButton(AUTOMATIC)
+        self.automatic.setToolTip("Forget every size, order and stage count that was set for this group")
+        self.automatic.clicked.connect(self.choose_all)
         self._lay_out()
         self.follow("cost", document.cost_changed, document.selection_changed)
+        document.graph_changed.connect(self._forget)
 
     def _lay_out(self) -> None:
         column = scrolling(self.body)
@@ -92,7 +96,12 @@ class TileEditor(Panel):
         column.addWidget(self.words)
         column.addWidget(self.map)
         column.addStretch(1)
-        self.body.addWidget(self.best)
+        self.body.addWidget(self.fastest)
+        self.body.addWidget(self.automatic)
+
+    def _forget(self) -> None:
+        """The group shown is one of another graph."""
+        self._result = self._group = None
 
     # -- what is shown -----------------------------------------------------------------------------
     def redraw(self) -> None:
@@ -120,25 +129,28 @@ class TileEditor(Panel):
         if not self.document.previewing:
             self.map.show_group(result, self._index, self._memory)
         else:
-            self.map.mark(mapping)
-        self._show_best()
+            self.map.mark(group)
+        self._show_offers()
         self.show_body()
 
-    def _show_best(self) -> None:
-        """What the button does: the map's best cell where it is faster, else the tool's own choice."""
-        if self._result is None or self._index >= len(self._result.groups):
+    def _show_offers(self) -> None:
+        """The map's fastest cell where it is faster than what is shown; the tool's choice where something is set."""
+        result = self._result
+        if result is None or self._index >= len(result.groups):
             return
-        better = self.map.better() if self.map.isVisibleTo(self) else None
-        was_set = self._result.request.plan.groups[self._index].has_knobs
-        self.best.setText("Take best" if better is not None else "Let the tool choose")
-        self.best.setEnabled(better is not None or was_set)
-        if better is not None:
-            sizes = ", ".join(f"{dim} {size:,}" for dim, size in better[0].items())
-            self.best.setToolTip(f"The fastest cell of the map: {sizes}, {look.fmt_seconds(better[1])}")
-        elif was_set:
-            self.best.setToolTip("Forget what was set: the tool chooses the best it finds")
-        else:
-            self.best.setToolTip("Nothing is set in this group: the tool's own choice is in use")
+        faster = self.map.faster() if self.map.isVisibleTo(self) else None
+        self.fastest.setVisible(faster is not None)
+        self.automatic.setVisible(result.request.plan.groups[self._index].has_knobs)
+        if faster is not None:
+            group, (sizes, latency_s) = result.groups[self._index], faster
+            gain = (
+                look.fmt_delta(latency_s, group.latency_s, "seconds")
+                if group.infeasible is None
+                else "it fits"
+            )
+            self.fastest.setText(f"{FASTEST}: {gain}")
+            cell = ", ".join(f"{dim} {size:,}" for dim, size in sizes.items())
+            self.fastest.setToolTip(f"Set {cell}: {look.fmt_seconds(latency_s)}. {WEIGHED}.")
 
     def say(self, sentence: str, level: str = "note") -> None:
         """No group is shown: none in the title."""
@@ -186,7 +198,7 @@ class TileEditor(Panel):
 
     def _show_dims(self, result: CostResult, group: GroupResult, mapping: LevelMapping) -> None:
         extents, sizes = dict(group.dims), dict(mapping.tile)
-        wide = units(result.request.graph, result.request.accelerator, group)
+        wide = units(result.request, self._index)
         was_set = dict(self._knobs(result.request.plan).tile)
         dims = [dim for dim, extent in group.dims if dim in sizes or extent > 1]
         while len(self.rows) < len(dims):
@@ -354,13 +366,11 @@ class TileEditor(Panel):
             and plan.groups[self._index].operators == group.operators
         )
 
-    def take_best(self) -> None:
-        """The map's best cell where it is faster; else forget every knob of the group."""
-        better = self.map.better() if self.map.isVisibleTo(self) else None
-        if better is not None:
-            self.set_pair(better[0])
-            return
-        self.choose_all()
+    def use_fastest(self) -> None:
+        """Set the sizes of the map's fastest cell."""
+        faster = self.map.faster()
+        if faster is not None:
+            self.set_pair(faster[0])
 
     def choose_all(self) -> None:
         """Forget every knob of the group: the tool chooses."""
@@ -371,7 +381,7 @@ class TileEditor(Panel):
             groups = list(plan.groups)
             groups[self._index] = FusionGroup(groups[self._index].operators)
             self.document.commit(
-                replace(plan, groups=tuple(groups)), f"Best tile in {group_name(self._index)}"
+                replace(plan, groups=tuple(groups)), f"{AUTOMATIC} in {group_name(self._index)}"
             )
 
     def focus_first(self) -> None:

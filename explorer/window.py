@@ -14,6 +14,7 @@ from PySide6.QtCore import QByteArray, QSettings, QTimer, Slot
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QGuiApplication
 from PySide6.QtWidgets import (
     QApplication,
+    QDialog,
     QFileDialog,
     QMainWindow,
     QMenu,
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import (
     QVBoxLayout,
     QWidget,
 )
+from shiboken6 import isValid
 
 from model.errors import TilewrightError
 from model.packaged import folder
@@ -230,7 +232,7 @@ class Window(QMainWindow):
 
     def open_dialog(self) -> None:
         """Ask for a file."""
-        name, _ = QFileDialog.getOpenFileName(self, "Open", self._last_folder(), MODEL_FILES)
+        name = self._ask_file("Open", MODEL_FILES)
         if name:
             self._keep_folder(name)
             self.open(name)
@@ -249,11 +251,11 @@ class Window(QMainWindow):
             return
         dialog = BindDialog(self, graph)
         dialog.accepted.connect(lambda: self.document.rebind(dialog.bindings()))
-        dialog.open()
+        self._open_dialog(dialog)
 
     def load_plan(self) -> None:
         """Ask for a plan of the open model."""
-        name, _ = QFileDialog.getOpenFileName(self, "Load plan", self._last_folder(), "Plans (*.json)")
+        name = self._ask_file("Load plan", "Plans (*.json)")
         if name:
             self._keep_folder(name)
             self.document.open(name)
@@ -265,7 +267,7 @@ class Window(QMainWindow):
         self._toml_dialog("Workload", self.document.choose_workload)
 
     def _toml_dialog(self, title: str, use: Callable[[str], None]) -> None:
-        name, _ = QFileDialog.getOpenFileName(self, title, self._last_folder(), f"{title} (*.toml)")
+        name = self._ask_file(title, f"{title} (*.toml)")
         if name:
             self._keep_folder(name)
             use(name)
@@ -328,6 +330,13 @@ class Window(QMainWindow):
     def _last_folder(self) -> str:
         return str(self.settings.value("folder", ""))
 
+    def _ask_file(self, title: str, kinds: str) -> str:
+        """The path of a file to read; empty where none was chosen."""
+        before = self.focusWidget()
+        name, _ = QFileDialog.getOpenFileName(self, title, self._last_folder(), kinds)
+        self._take_keys_back(before)
+        return name
+
     def _keep_folder(self, name: str) -> None:
         self.settings.setValue("folder", str(Path(name).parent))
 
@@ -386,7 +395,9 @@ class Window(QMainWindow):
 
     def _ask_path(self, title: str, name: str, suffix: str, kind: str) -> Path | None:
         proposal = str(Path(self._last_folder()) / f"{name}{suffix}")
+        before = self.focusWidget()
         chosen, _ = QFileDialog.getSaveFileName(self, title, proposal, kind)
+        self._take_keys_back(before)
         if not chosen:
             return None
         self._keep_folder(chosen)
@@ -489,8 +500,24 @@ class Window(QMainWindow):
 
     def _choose(self, title: str, hint: str, entries: list[Entry], point: Any = None) -> None:
         self._choosing = Chooser(self, title, hint, entries, point=point)
-        self._choosing.finished.connect(self._choosing.deleteLater)
-        self._choosing.open()
+        self._open_dialog(self._choosing)
+
+    def _open_dialog(self, dialog: QDialog) -> None:
+        """Show a dialog over the window; where the hand was before gets its keys back."""
+        before = self.focusWidget()
+        dialog.finished.connect(lambda *_: self._take_keys_back(before))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _take_keys_back(self, before: QWidget | None) -> None:
+        """After a dialog: not every desktop activates the window below by itself, and the canvas would be deaf."""
+        self.activateWindow()
+        if self.pages.currentWidget() is self.start:
+            return
+        last = before if before is not None and isValid(before) and before.isVisible() else None
+        now = self.focusWidget()
+        if now is None or now is last or not now.isVisible():  # else what was chosen has moved the focus
+            (last or self.canvas).setFocus()
 
     # -- view --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
@@ -525,15 +552,12 @@ class Window(QMainWindow):
 
     def key_sheet(self) -> None:
         """Every key on one sheet."""
-        sheet = KeySheet(self)
-        sheet.finished.connect(sheet.deleteLater)
-        sheet.open()
+        self._open_dialog(KeySheet(self))
 
     def about(self) -> None:
         """Version, licences, log."""
         box = QMessageBox(QMessageBox.Icon.NoIcon, "About", about_text(self.log_file), parent=self)
-        box.finished.connect(box.deleteLater)
-        box.open()
+        self._open_dialog(box)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Files may be dropped anywhere."""

@@ -94,6 +94,7 @@ class Hand:
         where = self.at(world)
         QTest.mouseClick(self.canvas.viewport(), LEFT, NONE, where)
         QTest.mouseDClick(self.canvas.viewport(), LEFT, NONE, where)
+        QTest.mouseRelease(self.canvas.viewport(), LEFT, NONE, where)
 
     def key(self, key: Qt.Key) -> None:
         """A key on the canvas."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtCore import QEvent, QPoint, QPointF, QRectF, Qt
 from PySide6.QtGui import QKeyEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
@@ -255,6 +256,19 @@ def test_a_box_selects_and_its_bar_fuses_and_splits(qtbot: QtBot) -> None:
         hand.canvas.tile_requested.connect(asked.append)
         QTest.mouseClick(bar.tile_button, Qt.MouseButton.LeftButton)
         assert asked == [2]
+
+
+@pytest.mark.parametrize("chosen", ["a b", "c d", "g h", "b c d e f g"])
+def test_the_bar_lies_on_no_operator_or_chip_where_there_is_room(qtbot: QtBot, chosen: str) -> None:
+    chain = "; ".join(f"{b} = Relu({a})" for a, b in pairwise("xabcdefgh"))
+    with hand_on(qtbot, drawn(chain), plan("[a b] [c d] [e f] [g h]")) as hand:
+        canvas = hand.canvas
+        hand.document.select(hand.operator(name) for name in chosen.split())
+        assert canvas.bar.isVisible()
+        bar = QRectF(canvas.bar.geometry())
+        assert QRectF(canvas.viewport().rect()).contains(bar)
+        for a, b, c, d in canvas._in_the_way().tolist():
+            assert not bar.intersects(QRectF(a, b, c - a, d - b))
 
 
 def test_the_bar_names_what_fusing_needs_in_between(qtbot: QtBot) -> None:

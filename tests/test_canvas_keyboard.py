@@ -219,16 +219,98 @@ def test_a_drop_is_animated_and_ends_at_the_new_layout(qtbot: QtBot) -> None:
         assert len(set(seen)) > 2
 
 
-def test_a_press_ends_the_animation_at_once(qtbot: QtBot) -> None:
+def test_a_press_stops_the_animation_and_the_release_takes_it_on(qtbot: QtBot) -> None:
     graph = drawn(ATTENTION)
     with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["attention"])) as hand:
         canvas = hand.canvas
         canvas.stage.animated = True
         with qtbot.waitSignal(canvas.layout_shown, timeout=10_000):
             hand.document.commit(from_text(graph, PLANS["whole"]), "all")
+        boxes, camera = canvas.scene.boxes.copy(), canvas.camera
         hand.press((-5000.0, -5000.0))
-        assert canvas.stage._transition is None
+        qtbot.wait(250)
+        assert (canvas.scene.boxes == boxes).all() and canvas.camera == camera
+        hand.release((-5000.0, -5000.0))
+        final = lay_out(LayoutRequest(graph, hand.document.plan, {}))
+        qtbot.waitUntil(lambda: bool((canvas.scene.boxes == final.boxes).all()), timeout=5000)
         assert canvas.scene.layout.plan is hand.document.plan
+
+
+# The fit, and then the press: before the layout, on its way, long after it.
+@pytest.mark.parametrize(
+    ("fit_ms", "press_ms"), [(0, 0), (0, 100), (0, 500), (120, 50), (500, 0), (500, 500)]
+)
+def test_a_press_after_an_undo_and_a_fit_moves_nothing(qtbot: QtBot, fit_ms: int, press_ms: int) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["attention"])) as hand:
+        canvas = hand.canvas
+        canvas.stage.animated = True
+        canvas.set_camera(canvas.camera.zoomed(1.3, 0.0, 0.0))
+        with qtbot.waitSignal(canvas.layout_shown, timeout=10_000):
+            hand.document.commit(from_text(graph, PLANS["whole"]), "all")
+        hand.document.undo()
+        qtbot.wait(fit_ms)
+        canvas.zoom_to_fit()
+        qtbot.wait(press_ms)
+        camera, boxes = canvas.camera, canvas.scene.boxes.copy()
+        x, y, right, bottom = canvas.scene.hull_rects[0].tolist()
+        chosen = canvas.scene.plan.groups[0].operators
+        hand.drag((x - 3, y - 3), (right + 3, bottom + 3), keys=Qt.KeyboardModifier.ShiftModifier)
+        qtbot.wait(250)
+        assert canvas.camera == camera and (canvas.scene.boxes == boxes).all()
+        hand.release((right + 3, bottom + 3))
+        assert set(chosen) <= set(hand.document.selection)
+        final = lay_out(LayoutRequest(graph, hand.document.plan, {}))
+        qtbot.waitUntil(lambda: bool((canvas.scene.boxes == final.boxes).all()), timeout=5000)
+
+
+def test_a_fit_on_the_way_of_a_layout_holds_at_its_end(qtbot: QtBot) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["attention"])) as hand:
+        canvas = hand.canvas
+        canvas.stage.animated = True
+        with qtbot.waitSignal(canvas.layout_shown, timeout=10_000):
+            hand.document.commit(from_text(graph, PLANS["whole"]), "all")
+        canvas.zoom_to_fit()
+        fitted = canvas.camera
+        final = lay_out(LayoutRequest(graph, hand.document.plan, {}))
+        qtbot.waitUntil(lambda: bool((canvas.scene.boxes == final.boxes).all()), timeout=5000)
+        size = canvas.stage.size
+        assert canvas.camera == fitted
+        assert fitted.zoom == Camera.fitting(final.bounds, size.width(), size.height()).zoom
+
+
+@pytest.mark.parametrize("animated", [False, True])
+def test_a_graph_seen_whole_stays_whole_through_edits_and_undo(qtbot: QtBot, animated: bool) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["whole"])) as hand:
+        canvas = hand.canvas
+        canvas.stage.animated = animated
+        for change in (
+            lambda: hand.document.commit(edits.unfused(graph), "apart"),
+            hand.document.undo,
+            hand.document.redo,
+        ):
+            change()
+            final = lay_out(LayoutRequest(graph, hand.document.plan, {}))
+            qtbot.waitUntil(lambda f=final: bool((canvas.scene.boxes == f.boxes).all()), timeout=5000)
+            left, top, right, bottom = canvas.scene.layout.bounds
+            seen = canvas.stage.seen
+            assert seen[0] <= left and seen[1] <= top and seen[2] >= right and seen[3] >= bottom
+
+
+def test_no_layout_comes_while_a_button_is_down_whatever_the_keys_do(qtbot: QtBot) -> None:
+    graph = drawn(ATTENTION)
+    with hand_on(qtbot, graph, lambda g: from_text(g, PLANS["attention"])) as hand:
+        boxes = hand.canvas.scene.boxes.copy()
+        hand.drag((-900.0, -900.0), (-890.0, -890.0))  # a pan
+        hand.document.commit(from_text(graph, PLANS["whole"]), "all")
+        hand.canvas.escape()
+        qtbot.wait(300)
+        assert hand.canvas.gesture is None and (hand.canvas.scene.boxes == boxes).all()
+        hand.release((-890.0, -890.0))
+        final = lay_out(LayoutRequest(graph, hand.document.plan, {}))
+        qtbot.waitUntil(lambda: bool((hand.canvas.scene.boxes == final.boxes).all()), timeout=5000)
 
 
 def test_an_operator_in_view_stays_where_it_is_seen_when_the_layout_changes(qtbot: QtBot) -> None:

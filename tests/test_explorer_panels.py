@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from explorer import header, look
 from explorer.digest import Demand, Digest, level_pairs
 from explorer.document import Document
 from explorer.names import group_name
-from explorer.panels.demand import DemandProfile
+from explorer.panels.demand import DemandProfile, capped
 from explorer.panels.distribution import Curve, label_places
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
@@ -33,7 +34,7 @@ from explorer.results import Baseline
 from explorer.tiles import TileEditor
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
-from model.plan.plan import FusionGroup
+from model.plan.plan import FusionGroup, Plan
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -102,6 +103,38 @@ def test_a_hidden_panel_catches_up_when_shown(qtbot, document, kind):
     settle(qtbot, document)
     panel.show()
     assert panel.message == ""
+
+
+@pytest.mark.parametrize("kind", PANELS)
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_selection_in_the_next_model_is_not_looked_up_in_the_last_one(qtbot, document, kind, hidden):
+    panel = kind(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    panel.catch_up()
+    panel.setVisible(not hidden)
+    larger = made_results.chain(made_results.TYPES * 4)
+    last = len(larger.operators) - 1
+    document.engine.gate.clear()  # nothing is known of the larger model yet
+    document.set_graph(larger, Plan.unfused(last + 1))
+    for operator in (last, 0, last):
+        document.select((operator,))
+    qtbot.wait(5)
+    document.engine.gate.set()
+    settle(qtbot, document)
+    document.select((last - 1,))
+    panel.show()
+    panel.catch_up()
+    table = getattr(panel, "table", None)
+    if kind is DemandProfile:
+        assert panel.chart.group == last - 1
+        assert panel.chart.demand is not None and int(panel.chart.demand.group.max()) == last
+    elif kind is TileEditor:
+        assert panel.title.endswith(group_name(last - 1))
+    elif table is not None:
+        marked = [panel.table.row_at(index).operators for index in table.selectionModel().selectedRows()]
+        assert marked == [(last - 1,)]
 
 
 def test_traffic_rows_sum_to_the_result_in_every_mode():
@@ -217,6 +250,42 @@ def test_the_groups_table_sorts_by_value_and_filters_by_word(qtbot, document):
     text = panel.table.selected_text().splitlines()
     assert text[0].startswith("Group\t") and len(text) == 2
     assert sum(row.share for row in group_rows(document.cost)) > 0
+
+
+def test_the_groups_line_counts_what_launches_and_the_filter_groups(qtbot, document):
+    panel = GroupsTable(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    fill(qtbot, document)
+    digest = document.digest
+    views = replace(digest.result, totals=replace(digest.result.totals, launches=3))
+    document.results.digest = replace(digest, result=views)  # one of the four groups is of views alone
+    panel.invalidate()
+    panel.catch_up()
+    assert panel.line.startswith("4 groups · 3 launches")
+    panel.filter.setText("silu")
+    assert panel.line.startswith("1 of 4 groups · 3 launches")
+
+
+def test_no_demand_is_shown_above_the_port_and_wide_groups_bear_their_names(qtbot, document):
+    panel = DemandProfile(document)
+    qtbot.addWidget(panel)
+    panel.resize(640, 240)
+    panel.show()
+    fill(qtbot, document)
+    panel.catch_up()
+    chart, whole = panel.chart, document.digest.demand
+    port = whole.peak * 0.999  # as a phase whose time was rounded down
+    assert capped(whole, port).peak == port
+    assert capped(whole, float("inf")).peak == whole.peak
+    spans = chart.spans(chart._plot(), chart.demand)
+    assert [group for group, _, _ in spans] == [0, 1, 2, 3]
+    assert all(right == pytest.approx(left) for (_, _, right), (_, left, _) in itertools.pairwise(spans))
+    begin, end = (
+        float(times[whole.group == 2][place]) for times, place in ((whole.begin_s, 0), (whole.end_s, -1))
+    )
+    chart.show_range(begin, end)
+    assert [group for group, _, _ in chart.spans(chart._plot(), chart.demand)] == [2]
 
 
 def test_demand_sums_to_bytes_and_keeps_every_peak_when_thinned():

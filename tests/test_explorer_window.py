@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QMimeData, QPointF, QRect, QSettings, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QKeySequence
-from PySide6.QtWidgets import QApplication, QFileDialog, QScrollArea
+from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
@@ -23,6 +23,9 @@ from explorer.startpage import Card
 from explorer.tile_map import thinned
 from explorer.tile_sizes import Fit, ladder, stepped, units
 from explorer.window import Window
+from model.cost.result import CostRequest
+from model.graph.load import load_graph
+from model.hardware.loader import load_hardware
 from model.packaged import folder
 from model.plan.edits import contraction_tails
 
@@ -289,16 +292,31 @@ def test_fit_words():
     assert Fit(192, 14_336, 32).words == "ragged · 75 trips"
     assert Fit(100, 512, 32).words == "off 32 · 6 trips"
     assert Fit(512, 512, 32).words == "aligned · one trip"
+    assert Fit(1, 2, 1).words == "2 trips" and Fit(3, 8, 1).words == "3 trips"  # nothing to be aligned to
     assert "96 or 128" in Fit(100, 512, 32).tip
 
 
-def test_units_follow_the_contractions_operands():
+def test_units_follow_the_roles_of_the_dims():
     result = made_results.cost()
     machine = replace(
         made_results.machine(),
         matrix_unit=replace(made_results.machine().matrix_unit, rows=16, columns=64),
     )
-    assert units(result.request.graph, machine, result.groups[1]) == {"m": 16, "n": 64, "k": 16}
+    flow = machine.matrix_unit.dataflow
+    wanted = {"output-stationary": (16, 64, 1), "weight-stationary": (1, 64, 16)}[flow]
+    request = replace(result.request, accelerator=machine)
+    assert units(request, 1) == dict(zip("mnk", wanted, strict=True))
+
+
+def test_a_batch_is_never_judged_by_the_array():
+    graph = load_graph("swiglu_mlp")  # b x m rows of tokens, as b_2 and b_3 where they differ
+    request = CostRequest(graph, load_hardware("edge-npu"), contraction_tails(graph), "", 0)
+    for group in range(len(request.plan.groups)):
+        wide = units(request, group)
+        batch = [unit for dim, unit in wide.items() if dim.startswith("b")]
+        assert all(unit == 1 for unit in batch)
+        assert len(batch) == 1 or "m" not in wide
+    assert any(max(units(request, group).values()) > 1 for group in range(len(request.plan.groups)))
 
 
 def test_stepping_typing_and_taking_best(qtbot, window):
@@ -318,34 +336,80 @@ def test_stepping_typing_and_taking_best(qtbot, window):
     assert dict(document.plan.groups[1].level("buffer").tile) == {"m": 100}
     assert document.undo_stack.count() == 1  # both were the tile of m
     at_rest(qtbot, window)
-    assert row.state.text() == "set ×" and tiles.best.isEnabled()
-    tiles.best.click()
+    assert row.state.text() == "set ×" and tiles.automatic.isVisibleTo(tiles)
+    tiles.automatic.click()
     assert not document.plan.groups[1].has_knobs
     at_rest(qtbot, window)
-    assert not tiles.best.isEnabled() and "own choice" in tiles.best.toolTip()
+    assert not tiles.automatic.isVisibleTo(tiles)  # nothing is set: the tool's own choice is in use
 
 
-def test_the_best_cell_of_the_map_can_be_taken_where_it_is_faster(qtbot, window):
+def filled_map(qtbot, window):
+    """The map of the second group, every cell known."""
     fill(qtbot, window)
+    window.document.select((3,))
+    settle(qtbot, window.document)
+    chart = window.tiles.map
+    qtbot.waitUntil(lambda: chart._key is not None and not chart._missing(), timeout=20_000)
+    return chart
+
+
+def test_the_fastest_cell_of_the_map_is_offered_only_where_it_gains(qtbot, window):
+    chart = filled_map(qtbot, window)
     document, tiles = window.document, window.tiles
-    document.select((3,))
-    settle(qtbot, document)
-    qtbot.waitUntil(lambda: bool(tiles.map._cells) and not tiles.map._missing(), timeout=20_000)
-    assert tiles.map._now in tiles.map._cells  # the plan's own sizes have a cell: best and now compare
-    best, slow = tiles.map._best(), dict(tiles.map._cells)
-    slow[tiles.map._now] = (slow[best][0] * 2.0, True)
-    cell = next(each for each in slow if each != tiles.map._now)
-    slow[cell] = (slow[best][0] / 2.0, True)
-    tiles.map._cells = slow
-    tiles.map.completed.emit()
-    assert tiles.best.isEnabled() and tiles.best.text() == "Take best"
-    tiles.best.click()
-    dims = tiles.map._key.dims
+    now_s = document.cost.groups[1].latency_s
+    assert chart._now in chart._cells  # the plan's own sizes have a cell: the fastest and now compare
+    assert chart._pick == chart._now  # nothing is set: now is the tool's pick
+    chart._cells = dict.fromkeys(chart._cells, (now_s, True))
+    chart.completed.emit()
+    assert not tiles.fastest.isVisibleTo(tiles) and not tiles.automatic.isVisibleTo(tiles)
+    cell = next(each for each in chart._cells if each != chart._now)
+    chart._cells[cell] = (now_s / 2.0, True)
+    chart.completed.emit()
+    gain = look.fmt_delta(now_s / 2.0, now_s, "seconds")
+    assert tiles.fastest.isVisibleTo(tiles) and tiles.fastest.text() == f"Use the map's fastest: {gain}"
+    assert not tiles.automatic.isVisibleTo(tiles)
+    tiles.fastest.click()
+    dims = chart._key.dims
     assert dict(document.plan.groups[1].level("buffer").tile) == dict(zip(dims, cell, strict=True))
     settle(qtbot, document)
-    tiles.map._now = cell  # results made by hand keep their tiles
-    tiles.map.completed.emit()
-    assert tiles.best.text() == "Let the tool choose" and tiles.best.isEnabled()
+    qtbot.waitUntil(lambda: tiles.automatic.isVisibleTo(tiles), timeout=5000)
+    assert tiles.automatic.text() == "Let the tool choose"
+
+
+def test_the_axes_of_the_map_are_the_longest_dims_until_others_are_picked(qtbot, window):
+    chart = filled_map(qtbot, window)
+    assert chart._key.dims == ("n", "k")  # of m 512, n 1024, k 1024
+    assert [chart.across.itemText(i) for i in range(chart.across.count())] == ["m", "n", "k"]
+    chart.across.setCurrentText("m")
+    chart.across.activated.emit(0)
+    assert chart._key.dims == ("m", "k") and not chart._cells
+    qtbot.waitUntil(lambda: not chart._missing(), timeout=20_000)
+    chart.down.setCurrentText("m")  # the other axis gives way
+    chart.down.activated.emit(0)
+    assert chart._key.dims == ("k", "m")
+    window.document.select((0,))
+    qtbot.waitUntil(lambda: chart._index == 0, timeout=5000)
+    assert chart._key.dims == ("n", "k")
+
+
+def test_the_old_map_is_empty_while_the_new_one_is_not_there(qtbot, window):
+    chart = filled_map(qtbot, window)
+    document = window.document
+    rect = chart._rect(1, 1).center().toPoint()
+
+    def colour() -> str:
+        return chart.grab().toImage().pixelColor(rect * chart.devicePixelRatioF()).name()
+
+    known = colour()
+    document.engine.gate.clear()
+    window.tiles.set_size("m", 64, preview=True)  # not a dim of the map: another map
+    assert chart._stale and colour() == look.palette().sunken.name() != known
+    assert chart.faster() is None
+    document.preview(None)
+    assert not chart._stale and colour() == known
+    window.tiles.set_size("n", 64)  # the same map, another place in it
+    assert not chart._stale
+    document.engine.gate.set()
 
 
 def test_the_sizes_of_the_map_hold_where_the_plan_is():
@@ -436,7 +500,7 @@ def test_the_tile_map_fills_in_the_background_and_a_click_sets_both(qtbot, windo
     qtbot.mouseClick(chart, Qt.MouseButton.LeftButton, pos=chart._rect(1, 2).center().toPoint())
     assert where is not None
     tile = dict(document.plan.groups[1].level("buffer").tile)
-    assert tile == {"m": chart._columns[1], "n": chart._rows[2]}
+    assert tile == {"n": chart._columns[1], "k": chart._rows[2]}
 
 
 # ------------------------------------------------------------------------------------ layout, theme
@@ -680,3 +744,34 @@ def test_a_panel_behind_another_tab_draws_nothing_until_it_comes_to_the_front(qt
     qtbot.waitUntil(lambda: "groups" in drawn, timeout=5_000)
     qtbot.wait(50)
     assert "demand" not in drawn
+
+
+@pytest.mark.parametrize("ask", ["find", "command_palette", "key_sheet", "about", "move_dialog"])
+@pytest.mark.parametrize("in_tiles", [False, True])
+def test_after_a_dialog_the_keys_are_where_they_were(qtbot, window, monkeypatch, ask, in_tiles):
+    fill(qtbot, window)
+    window.document.select((3,))
+    at_rest(qtbot, window)
+    place = window.tiles.rows[0].number if in_tiles else window.canvas
+    place.setFocus()
+    activated: list[bool] = []
+    monkeypatch.setattr(window, "activateWindow", lambda: activated.append(True))
+    getattr(window, ask)()
+    dialog = QApplication.activeModalWidget()
+    assert isinstance(dialog, QDialog)
+    place.clearFocus()  # as a desktop without a window below leaves it
+    dialog.reject()
+    assert activated and window.focusWidget() is place
+
+
+def test_a_plan_just_loaded_counts_as_saved_until_the_next_edit(qtbot, window, tmp_path):
+    fill(qtbot, window)
+    document = window.document
+    document._plan_read(merged(document.plan, 0), document.graph, "kept.json")
+    assert document.undo_stack.count() == 1 and document.undo_stack.isClean()
+    document.undo()
+    assert not document.undo_stack.isClean()
+    document.redo()
+    assert document.undo_stack.isClean()
+    document.commit(merged(document.plan, 0), "Fuse")
+    assert not document.undo_stack.isClean()

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+Rect = tuple[float, float, float, float]
+"""Left, top, right, bottom in world units."""
 SMALLEST, LARGEST = 0.001, 4.0
 MARGIN = 24.0
 
@@ -27,7 +29,7 @@ class Camera:
         """Where a world point is seen."""
         return (x - self.x) * self.zoom, (y - self.y) * self.zoom
 
-    def seen(self, width: float, height: float) -> tuple[float, float, float, float]:
+    def seen(self, width: float, height: float) -> Rect:
         """Left, top, right, bottom of the world that a viewport of this size shows."""
         return self.x, self.y, self.x + width / self.zoom, self.y + height / self.zoom
 
@@ -46,7 +48,7 @@ class Camera:
         step = self.zoom * ratio
         return replace(self, x=round(self.x * step) / step, y=round(self.y * step) / step)
 
-    def showing(self, rect: tuple[float, float, float, float], width: float, height: float) -> Camera:
+    def showing(self, rect: Rect, width: float, height: float) -> Camera:
         """Moved just so far that `rect` is seen with a margin; its top left corner where it is too large."""
         margin = MARGIN / self.zoom
         left, top, right, bottom = self.seen(width, height)
@@ -58,10 +60,36 @@ class Camera:
         )
         return replace(self, x=self.x + dx, y=self.y + dy)
 
+    def keeping(self, before: Camera, old: Rect, new: Rect, width: float, height: float) -> Camera:
+        """Moved just so far that the sides of `old` that `before` shows are seen of `new`, the first ones at least.
+
+        What was seen as a whole is seen as a whole, smaller if it must be.
+        """
+        was, seen, margin = before.seen(width, height), self.seen(width, height), MARGIN / self.zoom
+        slack = 1.0 / self.zoom
+        room = (old[0] - was[0], old[1] - was[1], was[2] - old[2], was[3] - old[3])
+        span = new[2] - new[0], new[3] - new[1]
+        if min(room) >= -slack and (span[0] > width / self.zoom or span[1] > height / self.zoom):
+            return Camera.fitting(new, width, height, self.zoom)
+        moved = [0.0, 0.0]
+        for axis in (0, 1):
+            first, last = min(room[axis], margin), min(room[axis + 2], margin)
+            if last >= -slack:
+                moved[axis] = max(0.0, new[axis + 2] + last - seen[axis + 2])
+            if first >= -slack:
+                moved[axis] = min(moved[axis], new[axis] - first - seen[axis])
+        return replace(self, x=self.x + moved[0], y=self.y + moved[1])
+
+    def towards(self, end: Camera, share: float) -> Camera:
+        """On the way to another one: from 0, here, to 1, there."""
+        return Camera(
+            self.x + (end.x - self.x) * share,
+            self.y + (end.y - self.y) * share,
+            self.zoom + (end.zoom - self.zoom) * share,
+        )
+
     @staticmethod
-    def fitting(
-        rect: tuple[float, float, float, float], width: float, height: float, largest: float = 1.0
-    ) -> Camera:
+    def fitting(rect: Rect, width: float, height: float, largest: float = 1.0) -> Camera:
         """All of `rect` in the middle of a viewport, no larger than `largest`."""
         room_x, room_y = max(width - 2 * MARGIN, 1.0), max(height - 2 * MARGIN, 1.0)
         wide, high = max(rect[2] - rect[0], 1.0), max(rect[3] - rect[1], 1.0)

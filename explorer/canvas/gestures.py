@@ -52,11 +52,6 @@ class Gesture:
         self.moved = False
         self.feedback = NOTHING
 
-    @property
-    def edits(self) -> bool:
-        """Whether the gesture may change the plan, so that colours and positions are held."""
-        return False
-
     def move(self, at: Point) -> None:
         """The hand is at a point now."""
 
@@ -175,11 +170,6 @@ class Edit(Gesture):
         self.text = ""
         self.refusal: PlanError | None = None
         self._refused_text = ""
-
-    @property
-    def edits(self) -> bool:
-        """Colours and positions are held."""
-        return True
 
     def attempt(self, make: Callable[[], Plan], text: str) -> bool:
         """Preview what `make` returns; where it is refused, the preview stays and the reason is told."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QObject, QRectF, Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QToolButton, QWidget
 
@@ -20,6 +22,10 @@ from ..names import operator_list
 
 if TYPE_CHECKING:
     from ..document import Document
+
+
+EDGE, GAP = 8.0, 12.0
+"""Pixels to the edge of the viewport, and to what is selected."""
 
 
 def commit_edit(
@@ -125,17 +131,40 @@ class SelectionBar(QFrame):
             if (refusal := commit_edit(document, make, text)) is not None:
                 self.refused.emit(refusal)
 
-    def place(self, around: QRectF) -> None:
-        """Above a rectangle of the viewport, inside it in any case."""
+    def place(self, around: QRectF, near: NDArray[np.float64]) -> None:
+        """Close to a rectangle of the viewport, where it covers least; inside the viewport in any case.
+
+        Right above or below, or beside it, where that is free; else the nearest of the freest places anywhere.
+
+        Parameters
+        ----------
+        near : float64[n, 4], left, top, right, bottom in pixels of what should stay free.
+        """
         parent = self.parentWidget()
         assert parent is not None
-        x = around.center().x() - self.width() / 2
-        y = around.top() - self.height() - 12
-        if y < 8:
-            y = around.bottom() + 12
-        x = min(max(x, 8.0), max(parent.width() - self.width() - 8.0, 8.0))
-        y = min(max(y, 8.0), max(parent.height() - self.height() - 8.0, 8.0))
-        self.move(round(x), round(y))
+        wide, high = float(self.width()), float(self.height())
+        last_x, last_y = max(parent.width() - wide - EDGE, EDGE), max(parent.height() - high - EDGE, EDGE)
+        x = min(max(around.center().x() - wide / 2, EDGE), last_x)
+        y = min(max(around.center().y() - high / 2, EDGE), last_y)
+        above, below = around.top() - high - GAP, around.bottom() + GAP
+        left, right = around.left() - wide - GAP, around.right() + GAP
+        wanted = [(x, above), (x, below), (right, y), (left, y)]
+        wanted = [(a, b) for a, b in wanted if EDGE <= a <= last_x and EDGE <= b <= last_y]
+        anywhere = np.stack(
+            np.meshgrid(
+                np.append(np.arange(EDGE, last_x, wide / 2), last_x),
+                np.append(np.arange(EDGE, last_y, high), last_y),
+            ),
+            axis=-1,
+        ).reshape(-1, 2)
+        away = np.abs(anywhere - (x, y)).sum(axis=1)
+        places = np.concatenate([np.array(wanted).reshape(-1, 2), anywhere[np.argsort(away, kind="stable")]])
+        own = [[around.left(), around.top(), around.right(), around.bottom()]]
+        low, high_ends = np.split(np.concatenate([near, own]), 2, axis=1)
+        shared = np.minimum(places[:, None] + (wide, high), high_ends) - np.maximum(places[:, None], low)
+        covered = np.maximum(shared, 0.0).prod(axis=2).sum(axis=1)
+        best = places[int(np.argmin(covered))]  # the first of equals
+        self.move(round(best[0]), round(best[1]))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Tell when the pointer is on Fuse."""

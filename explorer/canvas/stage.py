@@ -1,7 +1,9 @@
 """What is on the canvas and which part of it is seen: scene, its painter, the kept picture, the camera.
 
 Knows the document's graph, plan and result, and asks the worker for layouts. Must not know gestures, keys or
-the pointer. Positions never change while they are held; a layout that comes meanwhile waits.
+the pointer. Positions never change while they are held; a layout that comes meanwhile waits. Where a layout is
+shown, an operator stays where it is seen and the sides of the graph that are in view stay in view; from the moment
+that someone else moves the camera, a layout on its way no longer does.
 
 A graph is shown as a quick picture of ranks if its layout takes longer than a blink (kernels that still
 compile). Until the user moves the picture or edits, every layout and every size is seen from its best side.
@@ -13,6 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QObject, QSizeF, QTimer, Signal, Slot
 from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QWidget
@@ -64,9 +67,12 @@ class Stage(QObject):
         self._members: dict[tuple[int, ...], Member] = {}
         self._asked: Plan | None = None
         self._held = False
+        self._rescale = False  # numbers came while the colours were held
         self._waiting: Layout | None = None
         self._settled = False  # the user chose what is seen
         self._transition: Transition | None = None
+        self._carries = False  # whether the transition moves the camera as well
+        self._midway = False  # boxes lie somewhere between two layouts
         self._quick = QTimer(self)
         self._quick.setSingleShot(True)
         self._quick.setInterval(QUICK_PICTURE_MS)
@@ -79,10 +85,10 @@ class Stage(QObject):
     # -- the document changed ------------------------------------------------------------------------
     def take_graph(self) -> None:
         """Another graph, or none."""
-        self.finish_transition()
+        self._stop_transition()
         self.scene = self.pictures = self.minimap = self._waiting = self._asked = None
         self._members = {}
-        self._held = self._settled = False
+        self._held = self._settled = self._rescale = self._midway = False
         self._backing.forget()
         self._quick.stop()
         self._rest.stop()
@@ -104,7 +110,8 @@ class Stage(QObject):
                 if self.camera.zoom >= LABEL:  # numbers are read
                     self._damaged(change.renamed)
             self.changed.emit()
-            if self.scene.layout.provisional and len(plan.membership) <= QUICK_PICTURE_LIMIT:
+            small = len(plan.membership) <= QUICK_PICTURE_LIMIT
+            if self.scene.layout.provisional and small and not self._held:
                 self._show(provisional(self.scene.graph, plan))  # it has room for these hulls only
         if self.scene is None or self.scene.layout.provisional:
             if not self._document.proposing:
@@ -115,6 +122,7 @@ class Stage(QObject):
     def take_result(self) -> None:
         """Another result is shown, or none."""
         if self.scene is not None and self.minimap is not None:
+            self._rescale = self._held
             self._damaged(self.scene.set_result(self._document.digest))
             self.minimap.forget()
             self.changed.emit()
@@ -131,7 +139,7 @@ class Stage(QObject):
             return
         scene = self.scene
         shown = None if scene is None or scene.layout.provisional else scene.layout.plan
-        expected = self._asked or shown
+        expected = self._asked or (None if self._midway and self._transition is None else shown)
         if expected is not None and np.array_equal(expected.membership, plan.membership):
             return
         self._asked = plan
@@ -157,8 +165,12 @@ class Stage(QObject):
             self._show(layout, scene)
 
     def hold(self) -> None:
-        """Positions and colours stay until `release`."""
+        """A button is down: until `release` positions and colours stay as they are, also those on their way."""
+        if self._held:
+            return
         self._held = True
+        if (transition := self._stop_transition()) is not None:
+            self._waiting = transition.after
         if self.scene is not None:
             self.scene.traffic.frozen = True
 
@@ -167,16 +179,21 @@ class Stage(QObject):
         if not self._held:
             return
         self._held = False
-        if self.scene is not None:
-            self.scene.traffic.frozen = False
-            self.take_result()
+        scene = self.scene
+        if scene is not None:
+            scene.traffic.frozen = False
+            if self._rescale:
+                self.take_result()
         layout, self._waiting = self._waiting, None
         plan = self._document.plan
-        if layout is not None and plan is not None:
-            if np.array_equal(layout.plan.membership, plan.membership):
-                self._show(layout)
-            else:
-                self._ask_layout()
+        if plan is None or scene is None:
+            return
+        if layout is not None and np.array_equal(layout.plan.membership, plan.membership):
+            self._show(layout)
+        elif layout is not None:
+            self._ask_layout()
+        elif scene.layout.provisional and scene.layout.plan is not plan:
+            self.take_plan()
 
     @Slot()
     def _show_provisional(self) -> None:
@@ -198,7 +215,7 @@ class Stage(QObject):
 
     def _show(self, layout: Layout, made: Scene | None = None) -> None:
         """Show `layout`; ``made`` is its scene where the worker made one."""
-        self.finish_transition()
+        self._stop_transition()
         self._quick.stop()
         scene = self.scene
         if scene is None:
@@ -206,32 +223,43 @@ class Stage(QObject):
             self.pictures, self.minimap = ScenePainter(scene), Minimap(scene)
             scene.set_plan(self._document.shown_plan or layout.plan)
             scene.set_result(self._document.digest)
-            self._repositioned(None)
+            self._repositioned()
         elif self._settled and self._can_animate(layout):
             self._animate_to(layout)
         else:
-            anchor = self._anchor() if self._settled else None
+            camera = self._following(layout) if self._settled else None
+            self._midway = False
             scene.set_layout(layout)
-            self._repositioned(anchor)
+            self._repositioned(camera)
         if not self._settled:
             self.first_look()
         if not layout.provisional:
             self.layout_shown.emit()
 
-    def _repositioned(self, anchor: tuple[int, float, float] | None) -> None:
-        """Boxes lie elsewhere: keep the anchor where it is seen, draw everything anew."""
+    def _repositioned(self, camera: Camera | None = None) -> None:
+        """Boxes lie elsewhere, and are seen by `camera` from now on: draw everything anew."""
         assert self.pictures is not None and self.minimap is not None
         self.pictures.moved()
         self.minimap.forget()
         self._backing.forget()
-        if anchor is not None:
-            operator, x, y = anchor
-            now = self.camera.to_screen(*self.middle(operator))
-            self.set_camera(self.camera.panned(x - now[0], y - now[1]))
+        if camera is not None:
+            self.camera = camera.snapped(self._viewport.devicePixelRatioF())
         self.moved.emit()
         self.changed.emit()
 
-    def _anchor(self) -> tuple[int, float, float] | None:
+    def _following(self, layout: Layout) -> Camera:
+        """The camera that sees `layout` as the present one is seen: from the same side, and as much of it."""
+        scene, camera = self.scene, self.camera
+        assert scene is not None
+        operator = self._anchor()
+        if operator is None:
+            return camera
+        x, y = camera.to_screen(*_middle(scene.boxes, operator))
+        now_x, now_y = camera.to_screen(*_middle(layout.boxes, operator))
+        held = camera.panned(x - now_x, y - now_y)
+        return held.keeping(camera, scene.layout.bounds, layout.bounds, self.size.width(), self.size.height())
+
+    def _anchor(self) -> int | None:
         """An operator that shall not move on screen: a selected one in view, else the most central one."""
         scene = self.scene
         if scene is None or not len(scene.boxes):
@@ -240,13 +268,11 @@ class Stage(QObject):
         visible = scene.operators_in(seen)
         chosen = np.intersect1d(np.array(self._document.selection[:500], dtype=np.int64), visible)
         if len(chosen):
-            operator = int(chosen[0])
-        else:
-            pool = visible if len(visible) else np.arange(len(scene.boxes))
-            middle = np.array([(seen[0] + seen[2]) / 2, (seen[1] + seen[3]) / 2])
-            away = (scene.boxes[pool, :2] + scene.boxes[pool, 2:]) / 2 - middle
-            operator = int(pool[int(np.argmin(np.abs(away).sum(axis=1)))])
-        return operator, *self.camera.to_screen(*self.middle(operator))
+            return int(chosen[0])
+        pool = visible if len(visible) else np.arange(len(scene.boxes))
+        middle = np.array([(seen[0] + seen[2]) / 2, (seen[1] + seen[3]) / 2])
+        away = (scene.boxes[pool, :2] + scene.boxes[pool, 2:]) / 2 - middle
+        return int(pool[int(np.argmin(np.abs(away).sum(axis=1)))])
 
     def _can_animate(self, layout: Layout) -> bool:
         scene = self.scene
@@ -257,22 +283,28 @@ class Stage(QObject):
         return len(scene.operators_in(self.seen)) <= ANIMATED_IN_VIEW
 
     def _animate_to(self, layout: Layout) -> None:
-        scene, anchor = self.scene, self._anchor()
+        scene, start = self.scene, self.camera
         assert scene is not None
+        end = self._following(layout)
         hulls = {g.operators: tuple(scene.hull_rects[i]) for i, g in enumerate(scene.plan.groups)}
 
-        def show(way: Layout) -> None:
+        def show(way: Layout, share: float) -> None:
+            if share >= 1.0:
+                self._stop_transition()
+                self._midway = False
             scene.set_layout(way)
-            self._repositioned(anchor)
+            self._repositioned(start.towards(end, share) if self._carries else None)
 
         self._transition = Transition(scene.layout, layout, hulls, show, self)
+        self._carries = self._midway = True
         self._transition.start()
 
-    def finish_transition(self) -> None:
-        """Everything is where it belongs, now."""
+    def _stop_transition(self) -> Transition | None:
+        """Boxes stay where they are now; the transition that was under way, if any."""
         transition, self._transition = self._transition, None
         if transition is not None:
-            transition.finish()
+            transition.end()
+        return transition
 
     # -- what is seen --------------------------------------------------------------------------------
     def picture(self) -> QPixmap | None:
@@ -297,8 +329,7 @@ class Stage(QObject):
     def middle(self, operator: int) -> tuple[float, float]:
         """The middle of an operator's box."""
         assert self.scene is not None
-        left, top, right, bottom = self.scene.boxes[operator].tolist()
-        return (left + right) / 2, (top + bottom) / 2
+        return _middle(self.scene.boxes, operator)
 
     def around(self, operators: Iterable[int]) -> Rect:
         """The rectangle around the boxes of some operators, at least one."""
@@ -319,7 +350,8 @@ class Stage(QObject):
         self._settled = True
 
     def set_camera(self, camera: Camera) -> None:
-        """See another part, or larger, or smaller."""
+        """See another part, or larger, or smaller; what moves boxes no longer moves the camera."""
+        self._carries = False
         camera = camera.snapped(self._viewport.devicePixelRatioF())
         if camera != self.camera:
             self.camera = camera
@@ -338,7 +370,8 @@ class Stage(QObject):
     def fit(self, rect: Rect | None = None) -> None:
         """See all of `rect`, or of the graph."""
         if self.scene is not None:
-            whole = rect or self.scene.layout.bounds
+            coming = self.scene.layout if self._transition is None else self._transition.after
+            whole = rect or coming.bounds
             self.set_camera(Camera.fitting(whole, self.size.width(), self.size.height()))
 
     def zoom(self, factor: float) -> None:
@@ -378,3 +411,9 @@ class Stage(QObject):
             zoom = OPENING_ZOOM
             camera = Camera(middle - size.width() / zoom / 2, bounds[1] - 40.0 / zoom, zoom)
         self.set_camera(camera)
+
+
+def _middle(boxes: NDArray[np.float64], operator: int) -> tuple[float, float]:
+    """The middle of a row of boxes: left, top, right, bottom."""
+    left, top, right, bottom = boxes[operator].tolist()
+    return (left + right) / 2, (top + bottom) / 2

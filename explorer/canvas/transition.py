@@ -16,18 +16,18 @@ DURATION_MS = 160
 
 
 class Transition(QVariantAnimation):
-    """Calls `show` with every layout on the way, last with the new one itself."""
+    """Calls `show` with every layout on the way and how far it is from 0 to 1, last with the new one itself."""
 
     def __init__(
         self,
         before: Layout,
         after: Layout,
         hulls: dict[tuple[int, ...], tuple[float, ...]],
-        show: Callable[[Layout], None],
+        show: Callable[[Layout, float], None],
         parent: QObject,
     ) -> None:
         super().__init__(parent)
-        self._before, self._after, self._hulls, self._show = before, after, hulls, show
+        self._before, self.after, self._hulls, self._show = before, after, hulls, show
         self.setStartValue(0.0)
         self.setEndValue(1.0)
         self.setDuration(DURATION_MS)
@@ -35,12 +35,14 @@ class Transition(QVariantAnimation):
         self.valueChanged.connect(self._step)
 
     def _step(self, share: float) -> None:
-        self._show(self._after if share >= 1.0 else between(self._before, self._after, self._hulls, share))
+        if share >= 1.0:
+            self._show(self.after, 1.0)
+        else:
+            self._show(between(self._before, self.after, self._hulls, share), share)
 
-    def finish(self) -> None:
-        """Be there now."""
+    def end(self) -> None:
+        """Show nothing more."""
         self.stop()
-        self._show(self._after)
         self.deleteLater()
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, QSizeF, Qt, Signal, Slot
 from PySide6.QtGui import (
     QFocusEvent,
@@ -31,6 +33,7 @@ from model.errors import PlanError
 from .. import look
 from ..names import operator_list
 from . import accessible, legend, overlay, tips
+from .blocks import CHIP
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
 from .overlay import NOTHING, OFFER, OFFER_MANY, Feedback
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 REACH = 5.0  # pixels beside a thin thing that still count
 DRAG_DISTANCE = 4.0
+MOST_IN_THE_WAY = 200  # boxes and chips that the selection bar looks at: of more, none can be told apart
 NO_EDITS_YET = "Kernels are still compiling; edits are checked with them. Look around meanwhile."
 
 
@@ -288,10 +292,10 @@ class GraphCanvas(QAbstractScrollArea):
         return hit
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Find what was pressed and begin its gesture."""
-        self.stage.finish_transition()
+        """Find what was pressed and begin its gesture; nothing moves by itself until the button is up again."""
         if self._gesture is not None or not self.has_scene:
             return
+        self.stage.hold()
         self._clear_standing()
         at = event.position()
         self._pressed_at = at
@@ -346,6 +350,8 @@ class GraphCanvas(QAbstractScrollArea):
         at = event.position()
         gesture = self._gesture
         if gesture is None:
+            if event.buttons() == Qt.MouseButton.NoButton:  # it came up where nobody told
+                self.stage.release()
             self._hover_at(at)
             return
         if not gesture.moved:
@@ -356,8 +362,6 @@ class GraphCanvas(QAbstractScrollArea):
                 self._gesture = None
                 return
             gesture.moved = True
-            if gesture.edits:
-                self.stage.hold()
             self.bar.hide()
         gesture.move(self._world(at))
         self.viewport().update()
@@ -372,21 +376,23 @@ class GraphCanvas(QAbstractScrollArea):
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         """End the gesture: one undo entry at most."""
         gesture, self._gesture = self._gesture, None
-        if gesture is None:
-            return
-        if gesture.moved:
+        if gesture is not None and gesture.moved:
             gesture.release()
             if isinstance(gesture, Edit) and gesture.refusal is not None and self.document.offer is not None:
                 self._standing = gesture.feedback
-        else:
+        elif gesture is not None:
             gesture.click()
-        self._end_gesture()
-        self._hover_at(event.position())
+        if event.buttons() == Qt.MouseButton.NoButton:
+            self.stage.release()
+        if gesture is not None:
+            self._end_gesture()
+            self._hover_at(event.position())
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """On a chip, or on a line inside a group: fuse or cut there."""
         if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
+        self.stage.hold()
         hit = self.hit_at(event.position())
         if hit.part is Part.CHIP:
             self.toggle_cut(self.scene.chip(hit.index).edge)
@@ -396,7 +402,6 @@ class GraphCanvas(QAbstractScrollArea):
             self.mousePressEvent(event)
 
     def _end_gesture(self) -> None:
-        self.stage.release()
         self._show_cursor()
         self._place_bar()
         self.viewport().update()
@@ -635,8 +640,24 @@ class GraphCanvas(QAbstractScrollArea):
             self.bar.hide()
             return
         self.bar.describe()
-        self.bar.place(seen)
+        self.bar.place(seen, self._in_the_way())
         self.bar.show()
+
+    def _in_the_way(self) -> NDArray[np.float64]:
+        """Boxes, hulls, chips and the minimap as float64[n, 4] in pixels: what the selection bar should leave free."""
+        scene, camera, seen = self.scene, self.camera, self.stage.seen
+        shown = scene.operators_in(seen)[:MOST_IN_THE_WAY]
+        found = [scene.boxes[shown], scene.hull_rects[np.unique(scene.group_of[shown])]]
+        if camera.zoom >= SHAPE:
+            chips = scene.chip_xy[scene.chips_in(seen)[:MOST_IN_THE_WAY]]
+            half = np.array(CHIP) / 2
+            found.append(np.concatenate([chips - half, chips + half], axis=1))
+        origin = np.array([camera.x, camera.y] * 2)
+        pixels = (np.concatenate(found) - origin) * camera.zoom
+        if self.stage.minimap is None or not self._minimap_shown():
+            return pixels
+        little = self.stage.minimap.rect(self.stage.size)
+        return np.concatenate([pixels, [[little.left(), little.top(), little.right(), little.bottom()]]])
 
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:

@@ -8,6 +8,7 @@ average per launch hides the bursts that lengthen a tail).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,18 @@ from .. import look
 from ..controls import ElidedLabel
 from ..digest import Demand
 from ..document import Document
-from ..names import group_label, group_tints
+from ..names import group_label, group_name, group_tints
 from .panel import Panel
 
 LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
 """Room around the plot for its labels."""
+NARROW = 16.0
+"""Pixels: no group's name has room in fewer."""
+
+
+def capped(demand: Demand, port: float) -> Demand:
+    """The demand with no rate above the port's: phases last whole nanoseconds, and a short one is rounded down."""
+    return replace(demand, bytes_per_s=np.minimum(demand.bytes_per_s, port))
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
@@ -75,6 +83,11 @@ class Chart(QWidget):
             self.low_s, self.high_s = 0.0, demand.whole_s
         self.update()
 
+    def forget(self) -> None:
+        """Draw nothing."""
+        self.demand, self.group = None, None
+        self.update()
+
     def show_group(self, group: int | None) -> None:
         """Bring out one group; None: all alike."""
         if group != self.group:
@@ -95,6 +108,7 @@ class Chart(QWidget):
         top = max(demand.peak, self.port or 0.0) * 1.08 or 1.0
         self._axes(painter, plot, top)
         self._bars(painter, plot, top, demand)
+        self._names(painter, plot, demand)
         self._limit(painter, plot, top)
         if self.hasFocus():
             painter.setPen(QPen(look.palette().accent, 1))
@@ -149,6 +163,35 @@ class Chart(QWidget):
                     painter.drawRects(list(map(QRectF, *(side.tolist() for side in sides))))
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(plot.bottomLeft(), plot.bottomRight())
+
+    def _names(self, painter: QPainter, plot: QRectF, demand: Demand) -> None:
+        """The group's name at the foot of its bars, where they are wide enough: colours come again."""
+        painter.setFont(look.font(look.TINY))
+        metrics = painter.fontMetrics()
+        for group, left, right in self.spans(plot, demand):
+            text = group_name(group)
+            wide = metrics.horizontalAdvance(text) + look.GRID
+            if right - left < wide + 2:
+                continue
+            plate = QRectF((left + right - wide) / 2, plot.bottom() - 16, wide, 14)
+            painter.fillRect(plate, look.palette().panel)
+            painter.setPen(look.palette().text if group == self.group else look.palette().muted)
+            painter.drawText(plate, Qt.AlignmentFlag.AlignCenter, text)
+
+    def spans(self, plot: QRectF, demand: Demand) -> list[tuple[int, float, float]]:
+        """Groups that may have room for a name: each with where its bars begin and end within the plot."""
+        first = int(np.searchsorted(demand.end_s, self.low_s, side="right"))
+        last = int(np.searchsorted(demand.begin_s, self.high_s, side="left"))
+        if last <= first:
+            return []
+        starts = first + np.flatnonzero(np.diff(demand.group[first:last], prepend=-1))
+        ends = np.append(starts[1:], last) - 1
+        scale = plot.width() / (self.high_s - self.low_s)
+        left = plot.left() + (np.maximum(demand.begin_s[starts], self.low_s) - self.low_s) * scale
+        right = plot.left() + (np.minimum(demand.end_s[ends], self.high_s) - self.low_s) * scale
+        wide = right - left >= NARROW
+        columns = demand.group[starts][wide].tolist(), left[wide].tolist(), right[wide].tolist()
+        return list(zip(*columns, strict=True))
 
     def _limit(self, painter: QPainter, plot: QRectF, top: float) -> None:
         if self.port is None:
@@ -267,21 +310,28 @@ class DemandProfile(Panel):
         self.chart.picked.connect(self._pick)
         self.follow("cost", document.cost_changed)
         document.selection_changed.connect(self._mark)
+        document.graph_changed.connect(self._forget)
+
+    def _forget(self) -> None:
+        """What is drawn is of another graph, whose operators the selection knows nothing of."""
+        self._result = None
+        self.chart.forget()
 
     def redraw(self) -> None:
         """The newest result's phases."""
         digest = self.document.digest
         if self.explain_absence("the demand") or digest is None:
             return
-        result, demand = digest.result, digest.demand
+        result = digest.result
+        port = result.request.accelerator.slot_bandwidth_bytes_per_s
+        demand = capped(digest.demand, port)
         if not demand.whole_s:
             self.say("No group takes any time. Bind the symbolic dims (Ctrl+B).")
             return
         self._result = result
         self.set_line(
-            f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(demand.mean)}"
+            f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(digest.demand.mean)}"
         )
-        port = result.request.accelerator.slot_bandwidth_bytes_per_s
         tints = group_tints(result.request.plan, len(look.palette().groups))
         self.chart.show_demand(demand, port if math.isfinite(port) else None, tints)
         self._mark()

@@ -162,7 +162,8 @@ class GroupsTable(Panel):
     """The groups panel."""
 
     def __init__(self, document: Document) -> None:
-        super().__init__(document, "groups", "Groups", "one row a launch · click a heading to sort")
+        super().__init__(document, "groups", "Groups", "one row a group · click a heading to sort")
+        self._launches = 0
         self.filter = QLineEdit()
         self.filter.setPlaceholderText("Filter: a name, a type, a bottleneck, “spills” …")
         self.filter.setClearButtonEnabled(True)
@@ -183,18 +184,20 @@ class GroupsTable(Panel):
 
     def _filter(self, text: str) -> None:
         self.table.rows.set_words(text)
-        self._count()
+        if not self.message:
+            self._count()
 
     def _count(self) -> None:
         shown, there = len(self.table.rows.shown), len(self.table.rows.rows)
         some = f"{shown:,} of {there:,}" if shown != there else f"{there:,}"
-        self.set_line(f"{some} launches · click a heading to sort")
+        self.set_line(f"{some} groups · {self._launches:,} launches · click a heading to sort")
 
     def redraw(self) -> None:
         """Rows of the newest result."""
         result = self.document.cost
         if self.explain_absence("the groups") or result is None:
             return
+        self._launches = result.totals.launches  # groups of views alone launch nothing
         self.table.show_rows(group_rows(result))
         self._count()
         self.show_body()

@@ -283,6 +283,11 @@ class RowsTable(QTableView):
         self.selectionModel().selectionChanged.connect(self._tell)
         self.rows.modelReset.connect(self.follow)
         document.selection_changed.connect(self.follow)
+        document.graph_changed.connect(self._forget)
+
+    def _forget(self) -> None:
+        """The rows are of another graph, whose operators the selection knows nothing of."""
+        self.show_rows(NO_ROWS)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Tell the panel."""
