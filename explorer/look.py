@@ -390,9 +390,9 @@ def _plain(value: float) -> str:
 
 
 def bytes_unit(count: float) -> tuple[float, str]:
-    """(divisor, unit) that shows `count` bytes with one to four digits before the point."""
+    """(divisor, unit) that shows `count` bytes with at most three digits before the point; below 1 KiB as they are."""
     power, size = 0, abs(count)
-    while size >= 1023.5 and power < len(_BINARY) - 1:
+    while size >= (999.5 if power else 1023.5) and power < len(_BINARY) - 1:
         size /= 1024.0
         power += 1
     return 1024.0**power, _BINARY[power]
