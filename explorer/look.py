@@ -348,6 +348,7 @@ QToolButton:hover { background: @sunken; color: @text; }
 QToolButton:focus { border: 1px solid @accent; }
 QToolButton[choice="true"] { padding: 1px 10px 1px 0; font-size: 12px; }
 QToolButton::menu-indicator { image: none; width: 0; }
+QToolButton[badge="true"] { padding: 1px 10px 1px 0; font-size: 12px; color: @warn; }
 QToolButton[tag="true"] { font-size: 10px; padding: 0 2px; color: @accent; }
 QToolButton[tag="true"]:disabled { color: @muted; background: transparent; }
 #header { background: @panel; border: none; border-bottom: 1px solid @line; }

@@ -34,7 +34,7 @@ from .dialogs import BindDialog, KeySheet, about_text
 from .docks import Docks, on_screen, screens
 from .document import Document
 from .editor import Editor
-from .header import Header
+from .header import FILE_PRECISION, Header
 from .names import group_label
 from .panels.demand import DemandProfile
 from .panels.groups import GroupsTable
@@ -49,7 +49,6 @@ from .statusline import StatusLine
 from .tiles import TileEditor
 
 MOST_RECENT = 10
-FILE_PRECISION = "as the file says"
 MODEL_FILES = "Models and plans (*.onnx *.json);;All files (*)"
 
 
