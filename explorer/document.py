@@ -89,6 +89,7 @@ class Document(QObject):
     def __init__(self, parent: QObject | None = None, engine: Engine | None = None) -> None:
         super().__init__(parent)
         self.engine = engine or Engine()
+        self.log_file = ""  # where faults of our own are told in full; the composition root knows
         self.runner = Runner(self)
         self.kernels = Kernels(self)
         self.results = Results(self.engine, self.runner, self.request, self)
@@ -557,7 +558,7 @@ class Document(QObject):
         log.error("a background job failed\n%s", trace_of(fault))
         return (
             f"A fault of Tilewright's own: {type(fault).__name__}: {fault}. The plan is untouched; "
-            "undo the last edit or open another file. Details are in the log."
+            f"undo the last edit or open another file. Details: {self.log_file or 'on standard error'}"
         )
 
     def close(self) -> bool:
