@@ -22,6 +22,7 @@ from .digest import Digest
 from .search import Found, index
 
 if TYPE_CHECKING:
+    from model.plan.carry import Carried
     from model.serving.result import ServingResult
     from model.serving.workload import Workload
 
@@ -60,6 +61,15 @@ class Engine:
         from model.graph.load import load_graph
 
         return load_graph(source, bindings, cancelled)
+
+    def rebind(
+        self, graph: OperatorGraph, plan: Plan, bindings: Mapping[str, int], cancelled: Callable[[], bool]
+    ) -> tuple[OperatorGraph, Carried | None]:
+        """Read the file of `graph` with other numbers, and carry its plan over where that is legal."""
+        from model.plan.carry import carried
+
+        again = self.load_graph(graph.path, bindings, cancelled)
+        return again, carried(graph, plan, again)
 
     def find_index(self, graph: OperatorGraph) -> tuple[Found, ...]:
         """What `search` finds operators by."""
