@@ -108,6 +108,7 @@ def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int
     settings = QSettings()
     look.set_theme(application, str(settings.value("theme", "system")))
     document = Document()
+    document.log_file = log_file
     window = Window(document, settings, log_file=log_file)
     window.ask_before_leaving = True
     _tell_faults(document)
@@ -159,8 +160,8 @@ def _tell_faults(document: Document) -> None:
             return
         log.error("unhandled fault\n%s", "".join(traceback.format_exception(kind, fault, trace)))
         document.said.emit(
-            f"A fault of Tilewright's own: {kind.__name__}: {fault}. The plan is as it was; "
-            "details are in the log.",
+            f"A fault of Tilewright's own: {kind.__name__}: {fault}. The plan is as it was. "
+            f"Details: {document.log_file or 'on standard error'}",
             "error",
         )
 
@@ -180,6 +181,7 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
     from .document import Document
     from .window import Window
 
+    _drop_size_hints()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         settings = _settings_in(folder)
@@ -212,6 +214,17 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
     if not ended:
         os._exit(0 if finished else 1)
     return 0 if finished else 1
+
+
+def _drop_size_hints() -> None:
+    """Qt's offscreen plugin complains at every window about hints that no picture needs; all else is passed on."""
+    from PySide6.QtCore import QMessageLogContext, QtMsgType, qInstallMessageHandler
+
+    def told(kind: QtMsgType, context: QMessageLogContext, message: str) -> None:
+        if "propagateSizeHints" not in message:
+            print(message, file=sys.stderr)
+
+    qInstallMessageHandler(told)
 
 
 def _settings_in(folder: str) -> QSettings:

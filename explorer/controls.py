@@ -5,9 +5,18 @@ Knows Qt and the look, nothing else.
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPointF, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QFrame, QLabel, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPen, QWheelEvent
+from PySide6.QtWidgets import (
+    QComboBox,
+    QFrame,
+    QLabel,
+    QScrollArea,
+    QSizePolicy,
+    QToolTip,
+    QVBoxLayout,
+    QWidget,
+)
 
 from . import look
 
@@ -31,6 +40,20 @@ class Combo(QComboBox):
         x, y = self.width() - 12.0, self.height() / 2
         painter.drawPolyline([QPointF(x - 3.5, y - 2), QPointF(x, y + 1.5), QPointF(x + 3.5, y - 2)])
         painter.end()
+
+    def showPopup(self) -> None:
+        """Entries that the list may cut say all of it in their tips."""
+        for place in range(self.count()):
+            self.setItemData(place, self.itemText(place), Qt.ItemDataRole.ToolTipRole)
+        super().showPopup()
+
+    def event(self, event: QEvent) -> bool:
+        """The tip begins with the entry in use: the box may be too narrow for it."""
+        if isinstance(event, QHelpEvent) and event.type() == QEvent.Type.ToolTip:
+            tip = "\n".join(part for part in (self.currentText(), self.toolTip()) if part)
+            QToolTip.showText(event.globalPos(), tip, self)
+            return True
+        return super().event(event)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """A wheel over a panel scrolls the panel; with the focus it steps."""

@@ -61,7 +61,7 @@ class BindDialog(QDialog):
             label.setFixedHeight(field.sizeHint().height())
             label.setBuddy(field)
             form.addRow(label, field)
-        words = QLabel("The model is read again with these numbers; the plan starts anew.")
+        words = QLabel("The model is read again with these numbers; its groups are kept.")
         words.setProperty("muted", True)
         words.setWordWrap(True)
         buttons = QDialogButtonBox(

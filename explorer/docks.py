@@ -6,12 +6,13 @@ Knows panels only as `Panel`, not what they show. A kept layout is never restore
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from PySide6.QtCore import QByteArray, QRect, QSize, Qt, QTimer
 from PySide6.QtGui import QFontMetrics, QGuiApplication, QPainter, QPaintEvent, QPen, QShowEvent
 from PySide6.QtWidgets import QDockWidget, QFrame, QMainWindow, QSizePolicy, QTabWidget, QVBoxLayout, QWidget
 
-from . import look
+from . import look, why
 from .look import GRID
 from .panels.panel import Panel
 
@@ -50,7 +51,9 @@ class DockTitle(QWidget):
         self._line_changed(panel.line)
 
     def _line_changed(self, line: str) -> None:
-        self.setToolTip(f"{line}\nDrag to move, double-click to float. View, Panels shows and hides.")
+        hint = "Drag to move, double-click to float. View, Panels shows and hides."
+        sentences = why.caveat_tip(self.panel.caveats)
+        self.setToolTip(f"<p>{escape(line)}</p>{sentences}<p>{hint}</p>")  # rich text wraps long sentences
         self.update()
 
     def _tabbed(self) -> bool:
@@ -77,27 +80,28 @@ class DockTitle(QWidget):
         painter.setBrush(colours.panel)
         painter.drawRoundedRect(self.rect().toRectF().adjusted(0.5, 0.5, -0.5, 12), look.RADIUS, look.RADIUS)
         inner = self.rect().adjusted(3 * GRID, 2, -3 * GRID, 0)
-        if self._tabbed():  # the tab says the title already
-            painter.setFont(look.font(look.SMALL))
-            painter.setPen(colours.muted)
-            painter.drawText(
-                inner, Qt.AlignmentFlag.AlignVCenter, _shortened(painter, self.panel.line, inner.width())
+        tabbed = self._tabbed()
+        if not tabbed:  # a tab says the title already
+            painter.setFont(look.font(look.TITLE, strong=True))
+            painter.setPen(colours.text)
+            painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter, self.panel.title)
+            inner.setLeft(
+                inner.left() + QFontMetrics(painter.font()).horizontalAdvance(self.panel.title) + 4 * GRID
             )
-            painter.end()
-            return
-        painter.setFont(look.font(look.TITLE, strong=True))
-        painter.setPen(colours.text)
-        painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, self.panel.title)
-        used = QFontMetrics(painter.font()).horizontalAdvance(self.panel.title) + 4 * GRID
         painter.setFont(look.font(look.SMALL))
+        metrics = QFontMetrics(painter.font())
+        badge = why.caveat_badge(len(self.panel.caveats))
+        taken = metrics.horizontalAdvance(badge) + 2 * GRID if badge else 0
+        line = metrics.elidedText(
+            self.panel.line, Qt.TextElideMode.ElideMiddle, max(0, inner.width() - taken)
+        )
+        if not tabbed:  # both stand at the right end
+            inner.setLeft(max(inner.left(), inner.right() - taken - metrics.horizontalAdvance(line)))
+        painter.setPen(colours.warn)
+        painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter, badge)
         painter.setPen(colours.muted)
-        line = _shortened(painter, self.panel.line, inner.width() - used)
-        painter.drawText(inner, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignRight, line)
+        painter.drawText(inner.adjusted(taken, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, line)
         painter.end()
-
-
-def _shortened(painter: QPainter, text: str, width: int) -> str:
-    return QFontMetrics(painter.font()).elidedText(text, Qt.TextElideMode.ElideRight, max(0, width))
 
 
 class Docks(QMainWindow):

@@ -31,6 +31,7 @@ from .results import UNFUSED, Baseline, Load, Results
 from .runner import Job, Kernels, Lane, Runner, trace_of
 
 if TYPE_CHECKING:
+    from model.plan.carry import Carried
     from model.serving.result import ServingResult
     from model.serving.workload import Workload
 
@@ -89,6 +90,7 @@ class Document(QObject):
     def __init__(self, parent: QObject | None = None, engine: Engine | None = None) -> None:
         super().__init__(parent)
         self.engine = engine or Engine()
+        self.log_file = ""  # where faults of our own are told in full; the composition root knows
         self.runner = Runner(self)
         self.kernels = Kernels(self)
         self.results = Results(self.engine, self.runner, self.request, self)
@@ -307,9 +309,22 @@ class Document(QObject):
         self.said.emit(f"Plan {name} loaded.", "note")
 
     def rebind(self, bindings: Mapping[str, int]) -> None:
-        """Read the open graph again with other numbers for its symbolic dims."""
-        if self._graph is not None and self._graph.path:
-            self.open(self._graph.path, bindings)
+        """Read the open graph again with other numbers for its symbolic dims; the plan is carried over."""
+        graph, plan = self._graph, self._plan
+        if graph is not None and plan is not None and graph.path:
+            self._background(
+                f"Reading {graph.name}",
+                lambda: self.engine.rebind(graph, plan, bindings, self.runner.is_unwanted),
+                self._rebound,
+            )
+
+    def _rebound(self, read: tuple[OperatorGraph, Carried | None]) -> None:
+        graph, kept = read
+        self.set_graph(graph, None if kept is None else kept.plan)
+        if kept is not None:
+            self.said.emit(kept.sentence(), "note")
+        else:
+            self.said.emit("The plan would not be legal with these numbers; it starts anew.", "warning")
 
     def choose_hardware(self, source: str) -> None:
         """Read a machine in the background and use it."""
@@ -558,7 +573,7 @@ class Document(QObject):
         log.error("a background job failed\n%s", trace_of(fault))
         return (
             f"A fault of Tilewright's own: {type(fault).__name__}: {fault}. The plan is untouched; "
-            "undo the last edit or open another file. Details are in the log."
+            f"undo the last edit or open another file. Details: {self.log_file or 'on standard error'}"
         )
 
     def close(self) -> bool:

@@ -8,14 +8,12 @@ more than the window may wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from model.cost.result import CostRequest, CostResult
-from model.errors import FileError, UsageError
+from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
@@ -24,8 +22,9 @@ from .digest import Digest
 from .search import Found, index
 
 if TYPE_CHECKING:
+    from model.plan.carry import Carried
     from model.serving.result import ServingResult
-    from model.serving.workload import Stream, Workload
+    from model.serving.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +40,6 @@ class ServingRequest:
     def revision(self) -> int:
         """The revision of the plan behind it."""
         return self.cost.request.revision
-
-
-def at_rate(workload: Workload, rate_per_s: float) -> Workload:
-    """The workload with its arrivals stretched in time to another mean rate; a trace keeps its rhythm.
-
-    A Poisson process stretched is the Poisson process of the other rate, with the same draws.
-    """
-
-    def stretched(stream: Stream) -> Stream:
-        arrivals = stream.arrivals
-        span_ns = int(arrivals.arrival_ns[-1] - arrivals.arrival_ns[0]) if len(arrivals.arrival_ns) else 0
-        if span_ns <= 0:
-            raise UsageError("all requests come at once, so they have no rate to set", where=workload.name)
-        own = stream.rate_per_s or len(arrivals.arrival_ns) * 1e9 / span_ns
-        times = np.floor((arrivals.arrival_ns - arrivals.arrival_ns[0]) * (own / rate_per_s))
-        source = f"{arrivals.source}, time scaled to {rate_per_s:g} requests/s"
-        return replace(
-            stream,
-            arrivals=replace(arrivals, arrival_ns=times.astype(np.int64), source=source),
-            rate_per_s=rate_per_s if stream.rate_per_s is not None else None,
-        )
-
-    return replace(workload, streams=tuple(stretched(stream) for stream in workload.streams))
 
 
 class Engine:
@@ -85,6 +61,15 @@ class Engine:
         from model.graph.load import load_graph
 
         return load_graph(source, bindings, cancelled)
+
+    def rebind(
+        self, graph: OperatorGraph, plan: Plan, bindings: Mapping[str, int], cancelled: Callable[[], bool]
+    ) -> tuple[OperatorGraph, Carried | None]:
+        """Read the file of `graph` with other numbers, and carry its plan over where that is legal."""
+        from model.plan.carry import carried
+
+        again = self.load_graph(graph.path, bindings, cancelled)
+        return again, carried(graph, plan, again)
 
     def find_index(self, graph: OperatorGraph) -> tuple[Found, ...]:
         """What `search` finds operators by."""
@@ -146,10 +131,7 @@ class Engine:
         from model.serving.profile import profile_of
         from model.serving.serve import serve
 
-        workload = request.workload
-        if request.rate_per_s is not None:
-            workload = at_rate(workload, request.rate_per_s)
-        return serve(workload, profile_of(request.cost), request.slots)
+        return serve(request.workload, profile_of(request.cost), request.slots, request.rate_per_s)
 
     def load_kernels(self) -> None:
         """Import every kernel file, from the cache where it is filled."""

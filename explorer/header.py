@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -24,8 +25,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QMenu,
+    QMessageBox,
     QSizePolicy,
     QToolButton,
     QToolTip,
@@ -36,6 +37,7 @@ from PySide6.QtWidgets import (
 from model.cost.result import CostResult
 from model.graph.dtypes import SHORT, is_float
 from model.graph.graph import OperatorGraph
+from model.packaged import folder, headline
 from model.serving.result import ServingResult
 
 from . import look, why
@@ -47,6 +49,14 @@ from .results import Baseline
 
 HEIGHT = 64
 LEFT = 272
+CAPTIONS = ("Launch reduction", "On-chip reuse", "DRAM", "Latency", "p95", "p99", "Bottleneck", "Feasible")
+BRIEF = ("Bottleneck",)
+GIVE_WAY = ("p99", "DRAM", "Bottleneck", "Feasible", "Latency")
+"""Which metrics leave a narrow window, in this order: the panels show them too. Those of `BRIEF` first lose what stands
+at their right, which their tips say too."""
+FILE_PRECISION = "as the file says"
+MOST_NAME = 132
+"""Pixels that the name of a machine or a workload may take before its middle is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +79,9 @@ def metrics(
     *,
     serving_is_behind: bool = False,
 ) -> tuple[MetricValue, ...]:
-    """Launch reduction, on-chip reuse, latency, p95, p99, bottleneck, feasibility."""
-    captions = ("Launch reduction", "On-chip reuse", "Latency", "p95", "p99", "Bottleneck", "Feasible")
+    """One value for each of `CAPTIONS`."""
     if cost is None:
-        return tuple(MetricValue(caption) for caption in captions)
+        return tuple(MetricValue(caption) for caption in CAPTIONS)
     now = cost.totals
     base = baseline.totals if baseline is not None else None
     label = f"vs {baseline.label}" if baseline is not None else ""
@@ -87,21 +96,28 @@ def metrics(
 
     reduction = now.launch_overhead_reduction
     reuse = now.onchip_reuse_ratio
+    moved = now.dram_read_bytes + now.dram_write_bytes
     return (
         MetricValue(
-            captions[0],
+            "Launch reduction",
             look.fmt_percent(reduction),
             *delta(reduction, base.launch_overhead_reduction if base else None, "percent", True),
             why=lambda: why.launch_reduction(now, cost.baseline),
         ),
         MetricValue(
-            captions[1],
+            "On-chip reuse",
             look.fmt_ratio(reuse),
             *delta(reuse, base.onchip_reuse_ratio if base else None, "ratio", True),
             why=lambda: why.onchip_reuse(now),
         ),
         MetricValue(
-            captions[2],
+            "DRAM",
+            look.fmt_bytes(moved),
+            *delta(moved, base.dram_read_bytes + base.dram_write_bytes if base else None, "bytes", False),
+            why=lambda: why.dram(now),
+        ),
+        MetricValue(
+            "Latency",
             look.fmt_seconds(now.latency_s),
             *delta(now.latency_s, base.latency_s if base else None, "seconds", False),
             why=lambda: why.latency(cost),
@@ -109,7 +125,7 @@ def metrics(
         _percentile(serving, baseline, label, "p95", 0.95, serving_is_behind, now.feasible),
         _percentile(serving, baseline, label, "p99", 0.99, serving_is_behind, now.feasible),
         MetricValue(
-            captions[5],
+            "Bottleneck",
             now.bottleneck or look.NO_NUMBER,
             f"gain {look.fmt_percent(now.bottleneck_gain)}" if now.bottleneck_gain > 0 else "",
             "per 10 %" if now.bottleneck_gain > 0 else "",
@@ -197,12 +213,18 @@ def file_precision(graph: OperatorGraph) -> str:
     return SHORT.get(most, most)
 
 
+def _about(kind: str, name: str) -> str:
+    """The line about a packaged machine ("hardware") or workload ("workloads")."""
+    return headline(folder("assets") / kind / f"{name}.toml")
+
+
 class Metric(QWidget):
     """One metric, painted: caption and value left, delta and baseline right; copy by context menu."""
 
     def __init__(self) -> None:
         super().__init__()
         self.shown = MetricValue("")
+        self.brief = False  # the right column is left out
         self._columns: tuple[int, int] | None = None
         self.setFixedHeight(HEIGHT - 2)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
@@ -218,6 +240,13 @@ class Metric(QWidget):
         self.updateGeometry()
         self.update()
 
+    def show_brief(self, brief: bool) -> None:
+        """Leave out the right column, or show it again."""
+        if brief != self.brief:
+            self.brief, self._columns = brief, None
+            self.updateGeometry()
+            self.update()
+
     def _widths(self) -> tuple[int, int]:
         """Pixels of the left and the right column; measured once a value."""
         if self._columns is not None:
@@ -226,6 +255,7 @@ class Metric(QWidget):
         plain, tiny = QFontMetrics(look.font(look.SMALL)), QFontMetrics(look.font(look.TINY))
         left = max(plain.horizontalAdvance(self.shown.caption), big.horizontalAdvance(self.shown.value))
         right = max(small.horizontalAdvance(self.shown.aside), tiny.horizontalAdvance(self.shown.against))
+        right = 0 if self.brief else right
         self._columns = left, right
         return left, right
 
@@ -237,7 +267,7 @@ class Metric(QWidget):
     def minimumSizeHint(self) -> QSize:
         """The value and its delta are never cut."""
         left, right = self._widths()
-        return QSize(left + right + 7 * GRID, HEIGHT - 2)
+        return QSize(left + right + (7 if right else 6) * GRID, HEIGHT - 2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """A hairline at the left, then the four texts."""
@@ -254,6 +284,9 @@ class Metric(QWidget):
         painter.setFont(look.font(look.FIGURE, strong=True))
         painter.setPen(colours.muted if value.behind else colours.text)
         painter.drawText(QRect(left, 24, right - left, 24), flags, value.value)
+        if self.brief:
+            painter.end()
+            return
         painter.setFont(look.font(look.SMALL, strong=True))
         painter.setPen(getattr(colours, value.state) if value.state and not value.behind else colours.muted)
         painter.drawText(QRect(left, 14, right - left, 16), ends, value.aside)
@@ -282,12 +315,20 @@ class Metric(QWidget):
 
 
 class Choice(QToolButton):
-    """A quiet button whose menu chooses one of several names."""
+    """A quiet button whose menu chooses one of several names; the one in use is ticked.
+
+    Parameters
+    ----------
+    about : one line about a name, asked for when the menu opens; empty where there is none.
+    """
 
     chosen = Signal(str)
 
-    def __init__(self, what: str, tip: str) -> None:
+    def __init__(self, what: str, tip: str, about: Callable[[str], str] | None = None) -> None:
         super().__init__()
+        self._tip, self._about, self._current = tip, about, ""
+        self._names: tuple[str, ...] = ()
+        self._extra: tuple[tuple[str, Callable[[], object]], ...] = ()
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
         self.setAutoRaise(True)
@@ -295,19 +336,70 @@ class Choice(QToolButton):
         self.setToolTip(tip)
         self.setText(what)
         self.setProperty("choice", True)
-        self.setMenu(QMenu(self))
+        menu = QMenu(self)
+        menu.setToolTipsVisible(True)
+        menu.aboutToShow.connect(self._fill)
+        self.setMenu(menu)
 
     def offer(self, names: Sequence[str], extra: Sequence[tuple[str, Callable[[], object]]] = ()) -> None:
-        """Fill the menu with names and, below a line, other ways to choose."""
+        """What the menu holds: names and, below a line, other ways to choose."""
+        self._names, self._extra = tuple(names), tuple(extra)
+        self._fill()
+
+    def show_current(self, text: str, name: str) -> None:
+        """Show `text` on the button and tick `name` in the menu; empty for none."""
+        self._current = name
+        short = self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, MOST_NAME)
+        self.setText(f"{short} ▾")
+        self.setToolTip(self._tip if short == text else f"{text}\n{self._tip}")
+
+    def _fill(self) -> None:
         menu = self.menu()
         menu.clear()
-        for name in names:
+        own = () if self._current in ("", *self._names) else (self._current,)  # from a file of the user's
+        for name in (*self._names, *own):
             action = menu.addAction(name)
+            action.setCheckable(True)
+            action.setChecked(name == self._current)
+            action.setEnabled(name not in own)
+            if self._about is not None and name not in own:
+                action.setToolTip(self._about(name))
             action.triggered.connect(lambda _=False, chosen=name: self.chosen.emit(chosen))
-        if extra:
+        if self._extra:
             menu.addSeparator()
-            for text, call in extra:
+            for text, call in self._extra:
                 menu.addAction(text).triggered.connect(lambda _=False, wanted=call: wanted())
+
+
+class Badge(QToolButton):
+    """What is left out of the numbers: a sign and a word; the sentences in its tip and, on a click, to be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sentences: tuple[str, ...] = ()
+        self.setAutoRaise(True)
+        self.setProperty("badge", True)
+        self.setAccessibleName("Caveats")
+        self.setVisible(False)
+        self.clicked.connect(self._open)
+
+    def show_sentences(self, sentences: tuple[str, ...]) -> None:
+        """Hidden where there are none."""
+        self.sentences = sentences
+        self.setText(why.caveat_badge(len(sentences)))
+        self.setToolTip(why.caveat_tip(sentences))
+        self.setAccessibleDescription(" ".join(sentences))
+        self.setVisible(bool(sentences))
+
+    def _open(self) -> None:
+        box = QMessageBox(
+            QMessageBox.Icon.NoIcon, "What the numbers leave out", "\n\n".join(self.sentences), parent=self
+        )
+        box.setTextInteractionFlags(
+            Qt.TextInteractionFlag.TextSelectableByMouse | Qt.TextInteractionFlag.TextSelectableByKeyboard
+        )
+        box.finished.connect(box.deleteLater)
+        box.open()
 
 
 class Header(QFrame):
@@ -318,14 +410,19 @@ class Header(QFrame):
         self.document = document
         self.setObjectName("header")
         self.setFixedHeight(HEIGHT)
-        self.name = QLabel("Tilewright")
+        self.name = ElidedLabel()
+        self.name.setProperty("muted", False)
+        self.name.setText("Tilewright")
         self.name.setFont(look.font(16, strong=True))
         self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.machine = Choice("machine", "The accelerator that the plan runs on")
-        self.workload = Choice("workload", "The requests that p95 and p99 are of")
-        self.precision = Choice("as the file says", "Element type that all floats are computed in")
+        self.machine = Choice("machine", "The accelerator that the plan runs on", partial(_about, "hardware"))
+        self.badge = Badge()
+        self.workload = Choice(
+            "workload", "The requests that p95 and p99 are of", partial(_about, "workloads")
+        )
+        self.precision = Choice(FILE_PRECISION, "Element type that all floats are computed in")
         self.binding = ElidedLabel()
-        self.metrics = [Metric() for _ in range(7)]
+        self.metrics = [Metric() for _ in CAPTIONS]
         self._file_precision = ""
         self._lay_out()
         document.graph_changed.connect(self._graph_changed)
@@ -337,10 +434,11 @@ class Header(QFrame):
         self.refresh()
 
     def _lay_out(self) -> None:
-        second = QHBoxLayout()
+        second = self._second = QHBoxLayout()
         second.setSpacing(0)
         second.setContentsMargins(0, 0, 0, 0)
-        for widget in (self.machine, self.precision, self.workload):
+        for widget in (self.machine, self.badge, self.precision, self.workload):
+            widget.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)  # never cut
             second.addWidget(widget)
         second.addWidget(self.binding, 1)
         left = QVBoxLayout()
@@ -381,6 +479,7 @@ class Header(QFrame):
             strict=True,
         ):
             metric.show_value(value)
+        self.badge.show_sentences(() if document.cost is None else why.caveats(document.cost))
         self._name()
         self._make_room()
 
@@ -391,10 +490,14 @@ class Header(QFrame):
         if graph is None or plan is None:
             return
         self.name.setText(graph.name)
-        self.name.setToolTip(graph.path)
-        self.machine.setText(f"{document.accelerator.name if document.accelerator else 'choose a machine'} ▾")
-        self.workload.setText(f"{document.workload.name if document.workload else 'no workload'} ▾")
-        self.precision.setText(f"{document.precision or self._file_precision} ▾")
+        self.name.setToolTip(f"{graph.name}\n{graph.path}")
+        machine = document.accelerator.name if document.accelerator else ""
+        workload = document.workload.name if document.workload else ""
+        self.machine.show_current(machine or "choose a machine", machine)
+        self.workload.show_current(workload or "no workload", workload)
+        self.precision.show_current(
+            document.precision or self._file_precision, document.precision or FILE_PRECISION
+        )
         bound = " · ".join(f"{name} {value:,}" for name, value in graph.bindings)
         count = f"{len(graph.operators):,} operators in {len(plan.groups):,} groups"
         self.binding.setText(" · ".join(part for part in (bound, count) if part))
@@ -405,17 +508,26 @@ class Header(QFrame):
         return QSize(480, HEIGHT)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """In a narrow window p99 gives way first, then bottleneck and feasibility: panels show them too."""
+        """In a narrow window some metrics give way: `GIVE_WAY`."""
         super().resizeEvent(event)
         self._make_room()
 
     def _make_room(self) -> None:
-        order = (4, 5, 6, 2)
-        room = self.width() - self._left.minimumWidth()
-        needed = [metric.minimumSizeHint().width() for metric in self.metrics]
-        hidden: set[int] = set()
-        for index in order:
-            if sum(width for i, width in enumerate(needed) if i not in hidden) > room:
-                hidden.add(index)
-        for index, metric in enumerate(self.metrics):
-            metric.setVisible(index not in hidden)
+        self._left.setMinimumWidth(max(LEFT, self._second.minimumSize().width() + 6 * GRID))
+        room = self.width() - self._left.minimumWidth() - 2 * GRID
+        by_name = dict(zip(CAPTIONS, self.metrics, strict=True))
+        hidden: set[str] = set()
+
+        def fits() -> bool:
+            shown = (metric for name, metric in by_name.items() if name not in hidden)
+            return sum(metric.minimumSizeHint().width() for metric in shown) <= room
+
+        for name in BRIEF:
+            by_name[name].show_brief(False)
+        for name in GIVE_WAY:
+            if name in BRIEF and not fits():
+                by_name[name].show_brief(True)
+            if not fits():
+                hidden.add(name)
+        for name, metric in by_name.items():
+            metric.setVisible(name not in hidden)

@@ -348,6 +348,7 @@ QToolButton:hover { background: @sunken; color: @text; }
 QToolButton:focus { border: 1px solid @accent; }
 QToolButton[choice="true"] { padding: 1px 10px 1px 0; font-size: 12px; }
 QToolButton::menu-indicator { image: none; width: 0; }
+QToolButton[badge="true"] { padding: 1px 10px 1px 0; font-size: 12px; color: @warn; }
 QToolButton[tag="true"] { font-size: 10px; padding: 0 2px; color: @accent; }
 QToolButton[tag="true"]:disabled { color: @muted; background: transparent; }
 #header { background: @panel; border: none; border-bottom: 1px solid @line; }
@@ -390,9 +391,9 @@ def _plain(value: float) -> str:
 
 
 def bytes_unit(count: float) -> tuple[float, str]:
-    """(divisor, unit) that shows `count` bytes with one to four digits before the point."""
+    """(divisor, unit) that shows `count` bytes with at most three digits before the point; below 1 KiB as they are."""
     power, size = 0, abs(count)
-    while size >= 1023.5 and power < len(_BINARY) - 1:
+    while size >= (999.5 if power else 1023.5) and power < len(_BINARY) - 1:
         size /= 1024.0
         power += 1
     return 1024.0**power, _BINARY[power]

@@ -208,6 +208,9 @@ class DimRow:
         self.number.entered.connect(self.put)
         self.number.clamped.connect(self._clamped)
         self.number.taken.connect(editor.leave)
+        self.number.inputRejected.connect(
+            lambda: editor.note(f"{self.dim}: a size is a whole number, type digits.")
+        )
         self.number.nudged.connect(self.step)
         self.state.clicked.connect(lambda: editor.set_size(self.dim, None))
 

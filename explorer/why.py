@@ -14,6 +14,7 @@ from . import look
 from .names import group_label
 
 MOST_GROUPS = 5
+MOST_CAVEATS = 8
 
 
 def card(title: str, formula: str, rows: list[tuple[str, str]], note: str = "") -> str:
@@ -24,6 +25,43 @@ def card(title: str, formula: str, rows: list[tuple[str, str]], note: str = "") 
     )
     tail = f"<p>{escape(note)}</p>" if note else ""
     return f"<p><b>{escape(title)}</b><br>{escape(formula)}</p><table>{lines}</table>{tail}"
+
+
+def caveats(result: CostResult) -> tuple[str, ...]:
+    """What a reader of all numbers must know, a sentence each: as the commands print them below their tables."""
+    return tuple(
+        " ".join(part for part in (f"{where}: {what}." if where else f"{what}.", lever) if part)
+        for where, what, lever in result.warnings
+    )
+
+
+def caveat_badge(count: int) -> str:
+    """``⚠ 1 caveat``; empty for none."""
+    return f"⚠ {count:,} caveat{'s' * (count != 1)}" if count else ""
+
+
+def caveat_tip(sentences: tuple[str, ...]) -> str:
+    """Rich text of some caveats: rich, so that long sentences wrap."""
+    shown = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences[:MOST_CAVEATS])
+    more = len(sentences) - MOST_CAVEATS
+    return shown + (f"<p>and {more:,} more.</p>" if more > 0 else "")
+
+
+def dram(now: Totals) -> str:
+    """DRAM traffic of the whole plan."""
+    whole = now.dram_read_bytes + now.dram_write_bytes
+    return card(
+        "DRAM traffic of one request",
+        "bytes read + bytes written, spills included",
+        [
+            ("read", look.fmt_bytes_exact(now.dram_read_bytes)),
+            ("written", look.fmt_bytes_exact(now.dram_write_bytes)),
+            ("together", look.fmt_bytes_exact(whole)),
+            ("of it spill", look.fmt_bytes(now.spill_bytes)),
+            ("compulsory", look.fmt_bytes(now.compulsory_dram_bytes)),
+        ],
+        "Compulsory: what enters and leaves the graph, once.",
+    )
 
 
 def launch_reduction(now: Totals, unfused: Totals) -> str:
@@ -53,7 +91,13 @@ def onchip_reuse(now: Totals) -> str:
             ("compulsory", look.fmt_bytes(now.compulsory_dram_bytes)),
             ("intermediates kept on chip", look.fmt_percent(now.intermediate_onchip_share)),
         ],
-        "Operator bytes: every operator alone, its inputs and outputs once. Below 0 when refetching.",
+        "Operator bytes: every operator alone, its inputs and outputs once. "
+        + (
+            "Negative here: tiles fetch operands again and again, and that moves more than every operator alone would. "
+            "Larger tiles, or a loop order that keeps an operand on chip, raise it."
+            if now.onchip_reuse_ratio < 0.0
+            else "It is negative where refetching moves more than that."
+        ),
     )
 
 

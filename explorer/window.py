@@ -6,6 +6,7 @@ document, the editor, the canvas or the docks.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from .dialogs import BindDialog, KeySheet, about_text
 from .docks import Docks, on_screen, screens
 from .document import Document
 from .editor import Editor
-from .header import Header
+from .header import FILE_PRECISION, Header
 from .names import group_label
 from .panels.demand import DemandProfile
 from .panels.groups import GroupsTable
@@ -51,7 +52,7 @@ from .statusline import StatusLine
 from .tiles import TileEditor
 
 MOST_RECENT = 10
-FILE_PRECISION = "as the file says"
+FOLDER, PLAN_FOLDER = "folder", "plan_folder"  # settings: where files, and plans, were last
 MODEL_FILES = "Models and plans (*.onnx *.json);;All files (*)"
 
 
@@ -255,9 +256,9 @@ class Window(QMainWindow):
 
     def load_plan(self) -> None:
         """Ask for a plan of the open model."""
-        name = self._ask_file("Load plan", "Plans (*.json)")
+        name = self._ask_file("Load plan", "Plans (*.json)", PLAN_FOLDER)
         if name:
-            self._keep_folder(name)
+            self._keep_folder(name, PLAN_FOLDER)
             self.document.open(name)
 
     def _machine_dialog(self) -> None:
@@ -327,18 +328,19 @@ class Window(QMainWindow):
         if not paths:
             self.recent_menu.addAction("Nothing yet").setEnabled(False)
 
-    def _last_folder(self) -> str:
-        return str(self.settings.value("folder", ""))
+    def _last_folder(self, kind: str = FOLDER) -> str:
+        """Where a file of this kind was last, else any file."""
+        return str(self.settings.value(kind) or self.settings.value(FOLDER, ""))
 
-    def _ask_file(self, title: str, kinds: str) -> str:
+    def _ask_file(self, title: str, kinds: str, kind: str = FOLDER) -> str:
         """The path of a file to read; empty where none was chosen."""
         before = self.focusWidget()
-        name, _ = QFileDialog.getOpenFileName(self, title, self._last_folder(), kinds)
+        name, _ = QFileDialog.getOpenFileName(self, title, self._last_folder(kind), kinds)
         self._take_keys_back(before)
         return name
 
-    def _keep_folder(self, name: str) -> None:
-        self.settings.setValue("folder", str(Path(name).parent))
+    def _keep_folder(self, name: str, kind: str = FOLDER) -> None:
+        self.settings.setValue(kind, str(Path(name).parent))
 
     # -- saving and exporting ----------------------------------------------------------------------
     def save_plan(self) -> bool:
@@ -346,7 +348,7 @@ class Window(QMainWindow):
         graph, plan = self.document.graph, self.document.plan
         if graph is None or plan is None:
             return False
-        path = self._ask_path("Save plan", f"{graph.name}.plan", ".json", "Plan (*.json)")
+        path = self._ask_path("Save plan", f"{graph.name}.plan", ".json", "Plan (*.json)", PLAN_FOLDER)
         if path is None:
             return False
 
@@ -393,14 +395,18 @@ class Window(QMainWindow):
     def _graph_name(self) -> str:
         return self.document.graph.name if self.document.graph is not None else "tilewright"
 
-    def _ask_path(self, title: str, name: str, suffix: str, kind: str) -> Path | None:
-        proposal = str(Path(self._last_folder()) / f"{name}{suffix}")
+    def _ask_path(
+        self, title: str, name: str, suffix: str, kind: str, folder_kind: str = FOLDER
+    ) -> Path | None:
+        """Where to write; begins at home where the last folder, a shared one of models for instance, is closed."""
+        last = Path(self._last_folder(folder_kind))
+        proposal = str((last if os.access(last, os.W_OK) else Path.home()) / f"{name}{suffix}")
         before = self.focusWidget()
         chosen, _ = QFileDialog.getSaveFileName(self, title, proposal, kind)
         self._take_keys_back(before)
         if not chosen:
             return None
-        self._keep_folder(chosen)
+        self._keep_folder(chosen, folder_kind)
         return export.with_suffix(chosen, suffix)
 
     def _write(self, write: Callable[[], None], path: Path) -> bool:

@@ -38,10 +38,14 @@ def quantity(value: float | None, unit: str, digits: int = 4) -> str:
 
 
 def size(count: float | None, digits: int = 4) -> str:
-    """``260 MiB``: bytes with a binary prefix and `digits` significant digits, as the window shows them."""
+    """``260 MiB``: bytes with a binary prefix and `digits` significant digits, as the window shows them.
+
+    From 1,000 of a unit on the next one is shown, as there; bytes alone go on to 1,023.
+    """
     if count is None:
         return "-"
-    scale, unit = next(((s, u) for s, u in _BINARY if abs(count) >= s), (1, "B"))
+    least = [(s * 999.5 / 1024 if s > 1024 else s, s, u) for s, u in _BINARY]
+    scale, unit = next(((s, u) for from_, s, u in least if abs(count) >= from_), (1, "B"))
     text = f"{count / scale:.{digits}g}"
     return f"{text if 'e' not in text else f'{count / scale:.0f}'} {unit}"
 

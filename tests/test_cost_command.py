@@ -84,6 +84,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: 
 def test_the_json_is_the_contracts(sample: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, sample)
     assert found["tool"]["name"] == "tilewright"
+    assert found["format"] == 1
     assert {"graph", "hardware", "plan", "bindings", "workload"} <= set(found["inputs"])
     assert set(TOTALS) <= set(found["totals"])
     assert set(found["totals"]) == set(found["baseline"])
@@ -130,6 +131,8 @@ def test_the_table_names_both_metrics_and_the_deltas(sample: str, capsys: pytest
         "unfused",
         "bottleneck",
         "DRAM traffic",
+        "× compulsory",
+        "× bound",
     ):
         assert words in text
     assert "a100" in text
@@ -139,7 +142,9 @@ def test_a_workload_adds_the_tail(sample: str, capsys: pytest.CaptureFixture[str
     from model.serving.workload import packaged_workloads
 
     without_service = next(name for name in packaged_workloads() if "poisson" in name)
-    found = document(capsys, sample, "--workload", without_service)
+    found = document(capsys, sample, "--workload", without_service, "--rate", "2", "--slots", "3")
+    assert found["serving"]["slot_count"] == found["inputs"]["workload"]["slots"] == 3
+    assert found["serving"]["rate_per_s"] == found["inputs"]["workload"]["rate_per_s"] == 2.0
     assert found["serving"]["requests"] > 0
     assert found["inputs"]["workload"]["digest"].startswith("sha256:")
 

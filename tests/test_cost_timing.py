@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -380,3 +381,28 @@ def test_the_bottleneck_is_the_resource_whose_relief_helps_most() -> None:
     assert fed.totals.bottleneck_gain == pytest.approx(1 - 1 / 1.1, abs=0.01)
     launching = replace(systolic(32, 32, bandwidth=1e12), launch=Launch(0.0, 1e-2), digest="launch")
     assert simulate(CostRequest(graph, launching, unfused(graph))).totals.bottleneck == "launch"
+
+
+def test_the_evidence_tells_matrix_and_vector_time_apart() -> None:
+    """They overlap: their sum, `compute_s`, may exceed the latency; each alone does not."""
+    sketch = Sketch()
+    sketch.tensor("X", 512, 512)
+    sketch.tensor("W", 512, 512, weight=True)
+    sketch.product("X", "W", "T")
+    sketch.pointwise("Relu", ["T"], "Y", "relu")
+    graph = sketch.graph("Y")
+    machine = systolic(32, 32, bandwidth=1e12)
+    (group,) = simulate(CostRequest(graph, machine, Plan.of([FusionGroup((0, 1))]))).groups
+    found = re.fullmatch(
+        r"busy side by side: matrix unit (\S+ \S+), vector unit (\S+ \S+), DRAM (\S+ \S+); all of it takes (\S+ \S+)",
+        group.bottleneck.evidence,
+    )
+    assert found is not None
+    prefixes = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+    matrix, vector, moving, whole = (
+        float(text.split()[0]) * prefixes[text.split()[1]] for text in found.groups()
+    )
+    assert matrix > 0.0 and vector > 0.0
+    assert matrix + vector == pytest.approx(group.compute_s, rel=1e-3)
+    assert moving == pytest.approx(group.dram_s, rel=1e-3)
+    assert max(matrix, vector, moving) <= whole * 1.001

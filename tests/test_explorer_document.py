@@ -69,6 +69,15 @@ def test_a_graph_is_shown_unfused_until_the_starting_plan_is_proposed(qtbot, doc
     assert document.cost.request.plan is document.plan
 
 
+def test_a_fault_of_our_own_says_where_the_log_is(qtbot, document):
+    document.log_file = "/home/me/.local/state/tilewright.log"
+    document.engine.fault = ZeroDivisionError("by hand")
+    said: list[str] = []
+    document.said.connect(lambda sentence, _: said.append(sentence))
+    opened(qtbot, document)
+    assert any("ZeroDivisionError" in s and s.endswith(document.log_file) for s in said)
+
+
 def test_a_preview_leaves_no_trace(qtbot, document):
     opened(qtbot, document)
     before = document.plan

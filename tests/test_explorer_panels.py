@@ -8,10 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QMessageBox
 
-from explorer import header, look
+from explorer import header, look, why
 from explorer.digest import Demand, Digest, level_pairs
+from explorer.docks import DockTitle
 from explorer.document import Document
 from explorer.names import group_name
 from explorer.panels.demand import DemandProfile, capped
@@ -330,7 +331,7 @@ def test_latency_says_unstable_and_shows_no_percentile(qtbot, document):
     panel.show()
     fill(qtbot, document)
     assert "Unstable" in panel.message and "rho ≥ 1" in panel.message and "add slots" in panel.message
-    p95 = header.metrics(document.cost, document.serving, document.baseline)[3]
+    p95 = header.metrics(document.cost, document.serving, document.baseline)[4]
     assert p95.value == "unstable"
 
 
@@ -338,8 +339,8 @@ def test_an_overloaded_trace_is_said_beside_its_percentile():
     served = replace(made_results.serving(), utilisation=17.2)
     base = Baseline("unfused", made_results.plan(), None, made_results.serving(60.0))
     shown = header.metrics(made_results.cost(), served, replace(base, totals=made_results.cost().totals))
-    assert shown[3].aside == "overloaded: ρ 17.2" and shown[3].state == "warn"
-    assert shown[3].against.startswith("−") and shown[3].against.endswith(" ms vs unfused")
+    assert shown[4].aside == "overloaded: ρ 17.2" and shown[4].state == "warn"
+    assert shown[4].against.startswith("−") and shown[4].against.endswith(" ms vs unfused")
     assert "Overloaded: ρ 17.2" in overload_sentence(served)
     assert overload_sentence(made_results.serving()) == ""
 
@@ -409,6 +410,7 @@ def test_header_deltas_name_their_baseline():
     assert [m.caption for m in shown] == [
         "Launch reduction",
         "On-chip reuse",
+        "DRAM",
         "Latency",
         "p95",
         "p99",
@@ -417,9 +419,10 @@ def test_header_deltas_name_their_baseline():
     ]
     assert (shown[0].value, shown[0].aside, shown[0].against) == ("60.0 %", "+60.0 pt", "vs unfused")
     assert (shown[1].value, shown[1].aside, shown[1].state) == ("0.500", "+0.500", "good")
-    assert (shown[2].value, shown[2].aside, shown[2].state) == ("1.82 ms", "−0.61 ms", "good")
-    assert shown[3].aside.startswith("−") and shown[3].state == "good"
-    assert shown[5].aside == "gain 6.1 %" and shown[6].value == "4 / 4"
+    assert (shown[2].value, shown[2].aside, shown[2].state) == ("48.0 MiB", "±0", "")
+    assert (shown[3].value, shown[3].aside, shown[3].state) == ("1.82 ms", "−0.61 ms", "good")
+    assert shown[4].aside.startswith("−") and shown[4].state == "good"
+    assert shown[6].aside == "gain 6.1 %" and shown[7].value == "4 / 4"
     for metric in shown:
         assert metric.why is not None and metric.why().startswith("<p><b>")
     for metric in shown:
@@ -429,15 +432,15 @@ def test_header_deltas_name_their_baseline():
 def test_header_without_results_and_with_a_plan_that_does_not_fit():
     assert all(m.value == look.NO_NUMBER for m in header.metrics(None, None, None))
     shown = header.metrics(made_results.cost(), None, None)
-    assert shown[6].value == "3 / 4" and shown[6].aside == "does not fit" and shown[6].against == "G4"
-    assert shown[3].value == look.NO_NUMBER and shown[3].aside == "does not fit"
+    assert shown[7].value == "3 / 4" and shown[7].aside == "does not fit" and shown[7].against == "G4"
+    assert shown[4].value == look.NO_NUMBER and shown[4].aside == "does not fit"
 
 
 def test_equal_numbers_are_neither_good_nor_bad():
     result = made_results.cost()
     same = Baseline("pinned", result.request.plan, result.totals, made_results.serving())
     shown = header.metrics(result, made_results.serving(), same)
-    assert [m.aside for m in shown[:5]] == ["±0"] * 5 and not any(m.state for m in shown[:5])
+    assert [m.aside for m in shown[:6]] == ["±0"] * 6 and not any(m.state for m in shown[:6])
 
 
 def test_labels_of_percentiles_never_lie_on_each_other():
@@ -479,3 +482,65 @@ def test_a_graph_without_operators_says_so(qtbot, document):
     for panel in panels:
         panel.catch_up()
         assert "no operators" in panel.message
+
+
+def test_negative_reuse_is_explained():
+    totals = made_results.totals(onchip_reuse_ratio=-1.824)
+    assert "Negative here" in why.onchip_reuse(totals)
+    assert "Negative here" not in why.onchip_reuse(made_results.totals())
+
+
+@pytest.mark.parametrize("width", [1000, 1280, 1500, 1900])
+def test_a_narrow_strip_drops_p99_first_and_cuts_nothing(qtbot, document, width):
+    strip = header.Header(document)
+    qtbot.addWidget(strip)
+    strip.resize(width, header.HEIGHT)
+    strip.show()
+    fill(qtbot, document)
+    strip.machine.show_current("a-machine-with-a-name-that-is-longer-than-its-room", "")
+    strip.refresh()
+    qtbot.wait(1)
+    shown = {m.shown.caption for m in strip.metrics if m.isVisible()}
+    assert ("p99" not in shown) or shown == set(header.CAPTIONS)
+    assert {"Launch reduction", "On-chip reuse", "p95"} <= shown
+    for metric in strip.metrics:
+        if metric.isVisible():
+            assert metric.width() >= metric.minimumSizeHint().width()
+    for choice in (strip.machine, strip.badge, strip.precision, strip.workload):
+        assert choice.width() >= choice.sizeHint().width()
+
+
+def test_caveats_stand_in_the_header_and_on_the_traffic_panel(qtbot, document, monkeypatch):
+    strip, panel = header.Header(document), Heatmap(document)
+    for widget in (strip, panel):
+        qtbot.addWidget(widget)
+        widget.show()
+    assert strip.badge.isHidden()
+    fill(qtbot, document)
+    panel.catch_up()
+    assert strip.badge.isVisible() and strip.badge.text() == "⚠ 1 caveat"
+    sentence = "buffer: a level is left out. merge it"
+    assert strip.badge.sentences == panel.caveats == (sentence,)
+    assert sentence in strip.badge.toolTip()
+    title = DockTitle(panel)
+    qtbot.addWidget(title)
+    assert sentence in title.toolTip()
+    strip.badge.click()
+    (box,) = strip.badge.findChildren(QMessageBox)
+    assert sentence in box.text()
+    box.close()
+
+
+def test_the_machine_in_use_is_ticked_and_every_machine_says_what_it_is(qtbot, document):
+    strip = header.Header(document)
+    qtbot.addWidget(strip)
+    strip.machine.offer(("a100", "edge-npu"), [("From a file…", lambda: None)])
+    strip.machine.show_current("edge-npu", "edge-npu")
+    strip.machine.menu().aboutToShow.emit()
+    offered = {action.text(): action for action in strip.machine.menu().actions()}
+    assert [name for name, action in offered.items() if action.isChecked()] == ["edge-npu"]
+    assert offered["a100"].toolTip().startswith("NVIDIA A100 SXM4 80 GB")
+    strip.machine.show_current("mine", "mine")
+    strip.machine.menu().aboutToShow.emit()
+    ticked = [action.text() for action in strip.machine.menu().actions() if action.isChecked()]
+    assert ticked == ["mine"]

@@ -673,6 +673,42 @@ def test_exports_add_their_suffix_and_hold_what_is_seen(qtbot, window, tmp_path,
     assert window.document.undo_stack.isClean()
 
 
+def test_plans_are_saved_where_the_last_plan_was_and_at_home_where_that_is_closed(
+    qtbot, window, tmp_path, monkeypatch
+):
+    fill(qtbot, window)
+    proposed: list[Path] = []
+    models, plans, home = tmp_path / "models", tmp_path / "plans", tmp_path / "home"
+    for folder_ in (models, plans, home):
+        folder_.mkdir()
+
+    def ask(_parent, _title, proposal, _kind):
+        proposed.append(Path(proposal).parent)
+        return str(plans / "mine.json"), ""
+
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", staticmethod(ask))
+    monkeypatch.setattr(Path, "home", staticmethod(lambda: home))
+    window.settings.setValue("folder", str(models))
+    assert window.save_plan() and window.save_plan()
+    assert proposed == [models, plans]
+    window.export_csv()  # other files stay where the last file was
+    assert proposed[-1] == models
+    window.settings.setValue("plan_folder", str(tmp_path / "gone"))
+    assert window.save_plan()
+    assert proposed[-1] == home
+
+
+def test_letters_in_a_size_are_refused_in_words(qtbot, window):
+    fill(qtbot, window)
+    window.document.select((3,))
+    at_rest(qtbot, window)
+    number = window.tiles.rows[0].number
+    number.setFocus()
+    number.selectAll()
+    qtbot.keyClicks(number, "a")
+    assert "a size is a whole number" in window.tiles.words.text() + window.status.sentence.text()
+
+
 def test_an_export_that_fails_is_said(qtbot, window, tmp_path, monkeypatch):
     fill(qtbot, window)
     nowhere = str(tmp_path / "no" / "such" / "folder")

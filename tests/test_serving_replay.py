@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explorer.__main__ import main
+from model.errors import UsageError
 from model.serving.replay import replay_round_robin, replay_shared
-from model.serving.result import Arrivals
-from model.serving.serve import serve
+from model.serving.result import Arrivals, BuildUp
+from model.serving.serve import at_rate, serve
+from model.serving.tail import build_up
 from model.serving.workload import Fallback, GivenService, Stream, Throttle, Workload, load_workload
 
 from . import serving_oracle
@@ -161,6 +163,92 @@ def test_results_are_read_only_and_leave_the_workload_alone(tmp_path):
         one.requests.start_ns[0] = 1
     assert one.completion_sha256 == two.completion_sha256
     assert (before == workload.streams[0].arrivals.arrival_ns).all()
+
+
+def built(arrival, start) -> BuildUp:
+    return build_up(np.array(arrival, dtype=np.int64), np.array(start, dtype=np.int64))
+
+
+def test_build_up_by_hand():
+    """Waits [2, 5), [3, 9), [9, 11) touch; [20, 24), [20, 26), [21, 25) stand alone. Span 40, windows of 4."""
+    found = built([0, 2, 3, 9, 20, 20, 21, 40], [0, 5, 9, 11, 24, 26, 25, 40])
+    assert (found.peak_waiting, found.peak_at_ns) == (3, 21)
+    assert (found.longest_ns, found.longest_from_ns) == (9, 2)
+    assert (found.busiest_requests, found.busiest_from_ns, found.busiest_window_ns) == (3, 0, 4)
+    assert found.busiest_rate_per_s == 3e9 / 4
+
+
+def test_who_leaves_at_the_moment_of_an_arrival_waits_no_more_and_the_first_of_equals_counts():
+    found = built([0, 0, 5, 30], [5, 5, 10, 33])
+    assert (found.peak_waiting, found.peak_at_ns) == (2, 0)
+    assert (found.longest_ns, found.longest_from_ns) == (10, 0)
+    assert (found.busiest_requests, found.busiest_window_ns) == (2, 3)
+
+
+def test_nobody_waits_and_all_come_at_once():
+    found = built([7, 50], [7, 50])
+    assert (found.peak_waiting, found.longest_ns) == (0, 0)
+    found = built([4, 4, 4], [4, 5, 6])
+    assert (found.peak_waiting, found.longest_ns, found.longest_from_ns) == (2, 2, 4)
+    assert (found.busiest_requests, found.busiest_window_ns, found.busiest_rate_per_s) == (3, 0, 0.0)
+
+
+def test_the_busiest_window_is_a_minute_where_the_trace_is_long():
+    second = 10**9
+    arrival = [0, *(second * (1000 + i) for i in range(0, 120, 2)), 5000 * second]
+    found = built(arrival, arrival)
+    assert (found.busiest_requests, found.busiest_window_ns) == (30, 60 * second)
+    assert found.busiest_rate_per_s == 0.5 and found.busiest_from_ns == 1000 * second
+
+
+@given(rows=times, slots=st.integers(1, 3))
+@settings(max_examples=100, deadline=None)
+def test_build_up_equals_looking_at_every_moment(rows, slots):
+    arrival, service = np.cumsum([row[0] for row in rows]).tolist(), [row[1] for row in rows]
+    result = serve(made(arrival, service, slots=slots))
+    start = result.requests.start_ns.tolist()
+    waiting = [sum(a <= t < s for a, s in zip(arrival, start, strict=True)) for t in range(max(start) + 1)]
+    found = result.build_up
+    assert found is not None
+    assert found.peak_waiting == max(waiting)
+    runs = [len(list(run)) for some, run in itertools.groupby(waiting, bool) if some]
+    assert found.longest_ns == max(runs, default=0)
+    if found.peak_waiting:
+        assert found.peak_at_ns == waiting.index(max(waiting))
+    width = found.busiest_window_ns
+    if width:
+        assert found.busiest_requests == max(sum(t <= a < t + width for a in arrival) for t in arrival)
+
+
+def test_a_rate_keeps_the_rhythm_and_says_what_was_used(tmp_path):
+    """Arrivals 0, 0, 40, 41, 41, 1000 ns are 6e6 requests/s; at half of it every gap is twice as long."""
+    workload = load_workload(written(tmp_path))
+    half = serve(workload, slots=3, rate_per_s=3e6)
+    assert half.requests.arrival_ns.tolist() == [0, 0, 80, 82, 82, 2000]
+    assert (half.rate_per_s, half.slots) == (3e6, 3)
+    assert half.source == "3e+06 requests/s, 6 requests of trace, time scaled"
+    own = serve(workload)
+    assert own.rate_per_s == 6e6 and own.source.endswith("as recorded")
+    with pytest.raises(UsageError, match="all requests come at once"):
+        at_rate(made([5, 5], [1, 1]), 2.0)
+
+
+def test_rate_and_slots_on_the_command_line(tmp_path, capsys):
+    path = str(written(tmp_path))
+    assert main(["serve", "--workload", path, "--rate", "3e6", "--slots", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["inputs"]["workload"]["rate_per_s"], found["inputs"]["workload"]["slots"]) == (3e6, 3)
+    assert (found["serving"]["rate_per_s"], found["serving"]["slot_count"]) == (3e6, 3)
+    assert {"peak_waiting", "peak_at_ns", "longest_ns", "busiest_rate_rps"} <= set(
+        found["serving"]["build_up"]
+    )
+    assert main(["serve", "--workload", path, "--rate", "3e6"]) == 0
+    assert "requests waiting" in capsys.readouterr().out
+    for words in (["--rate", "0"], ["--rate", "nan"], ["--slots", "0"]):
+        assert main(["serve", "--workload", path, *words]) == 2
+        assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert main(["simulate", "swiglu_mlp", "--rate", "5"]) == 2
+    assert "--workload" in capsys.readouterr().err
 
 
 def test_slots_of_the_caller_win(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.terminal import quantity
+from model.terminal import quantity, size
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,18 @@ from model.terminal import quantity
 )
 def test_quantity(value: float | None, unit: str, digits: int, text: str) -> None:
     assert quantity(value, unit, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "-"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (999 << 20, "999 MiB"),
+        (1000 << 20, "0.9766 GiB"),
+        (-1010 << 20, "-0.9863 GiB"),
+    ],
+)
+def test_size(count: int | None, text: str) -> None:
+    assert size(count) == text

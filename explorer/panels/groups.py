@@ -78,6 +78,11 @@ class GroupRow:
         )
 
     @property
+    def compulsory_ratio(self) -> float:
+        """DRAM bytes over the compulsory ones; 0 where there are none."""
+        return self.dram_bytes / self.group.compulsory_bytes if self.group.compulsory_bytes > 0 else 0.0
+
+    @property
     def bound_ratio(self) -> float:
         """DRAM bytes over the I/O lower bound; 0 where there is none."""
         return self.dram_bytes / self.group.lower_bound_bytes if self.group.lower_bound_bytes > 0 else 0.0
@@ -123,10 +128,17 @@ COLUMNS: tuple[Column, ...] = (
         lambda r: look.fmt_bytes_exact(r.dram_bytes),
     ),
     Column(
+        "× compulsory",
+        lambda r: f"{r.compulsory_ratio:.2f}" if r.compulsory_ratio else look.NO_NUMBER,
+        lambda r: r.compulsory_ratio,
+        "DRAM bytes over those of the group's operands and results once",
+        lambda r: f"compulsory {look.fmt_bytes_exact(r.group.compulsory_bytes)}",
+    ),
+    Column(
         "× bound",
         lambda r: f"{r.bound_ratio:.2f}" if r.bound_ratio else look.NO_NUMBER,
         lambda r: r.bound_ratio,
-        "DRAM bytes over the I/O lower bound",
+        "DRAM bytes over the I/O lower bound, which no tile goes below",
         lambda r: f"bound {look.fmt_bytes_exact(r.group.lower_bound_bytes)} ({r.group.bound_source})",
     ),
     Column(

@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 from model.cost.result import Traffic
 from model.graph.graph import OperatorGraph
 
-from .. import look
+from .. import look, why
 from ..controls import Combo
 from ..digest import Digest, Pair, first_readers, skips
 from ..document import Document
@@ -239,6 +239,7 @@ class Heatmap(Panel):
     def redraw(self) -> None:
         """Rows of the newest result in the chosen mode."""
         digest = self.document.digest
+        self.set_caveats(() if digest is None else why.caveats(digest.result))
         if self.explain_absence("traffic") or digest is None:
             return
         mode = MODES[max(0, self.mode.currentIndex())]

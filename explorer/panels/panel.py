@@ -30,6 +30,9 @@ class Panel(QWidget):
         self.document = document
         self.title = title
         self.line = self._plain_line = line
+        self.caveats: tuple[
+            str, ...
+        ] = ()  # sentences about all that is shown; the title bar shows a sign for them
         self._failed = ""  # why there is no result, until there may be one
         self._behind = True
         self._soon = QTimer(self)
@@ -80,6 +83,12 @@ class Panel(QWidget):
         if line != self.line:
             self.line = line
             self.line_changed.emit(line)
+
+    def set_caveats(self, sentences: tuple[str, ...]) -> None:
+        """Change what the sign before the grey line stands for."""
+        if sentences != self.caveats:
+            self.caveats = sentences
+            self.line_changed.emit(self.line)
 
     def say(self, sentence: str, level: str = "note") -> None:
         """Show a sentence in place of the body: what is missing and what to try. No figure stays in the line."""

@@ -18,7 +18,12 @@ from ..plan.edits import contraction_tails
 from ..plan.file import load_plan
 from ..plan.plan import group_name
 from ..terminal import columns, print_json, quantity, size
+from .serve import check_load, configure_load, workload_input
 
+RATIOS = {
+    "× compulsory": "DRAM bytes over those of the group's operands and results once",
+    "× bound": "over the I/O lower bound, which no tile goes below",
+}
 ROWS = 24
 """Groups that are shown without ``--all``: those that take longest."""
 
@@ -30,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plan", default=None, help="a saved plan; none: contractions with their tails")
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
     parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
+    configure_load(parser)
     parser.add_argument(
         "--precision", default="", help="bf16, int8 …: replaces the file's floating-point types"
     )
@@ -46,6 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
         )
+    check_load(arguments)
+    if not arguments.workload and (arguments.rate is not None or arguments.slots is not None):
+        raise UsageError("--rate and --slots are of a workload", lever="Give --workload NAME as well.")
     graph = load_graph(arguments.graph, parse_bindings(arguments.bind))
     machine = load_hardware(arguments.hardware)
     plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
@@ -58,12 +67,12 @@ def run(arguments: argparse.Namespace) -> int:
         from ..serving.workload import load_workload
 
         workload = load_workload(arguments.workload)
-        outcome = serve(workload, profile_of(result))
+        outcome = serve(workload, profile_of(result), arguments.slots, arguments.rate)
         served, tail = serving_document(outcome), serving_text(outcome)
     if arguments.json:
         document = simulate_document(result, served)
         if workload is not None:
-            document["inputs"]["workload"] = {"path": workload.path, "digest": workload.digest}
+            document["inputs"]["workload"] = workload_input(workload, arguments)
         print_json(document)
     else:
         print(simulate_text(result, arguments.all))
@@ -135,11 +144,13 @@ def _groups(result: CostResult, everything: bool) -> str:
     chosen = launched
     if not everything:
         chosen = sorted(launched, key=lambda pair: (-pair[1].latency_s, pair[0]))[:ROWS]
-    rows = [["group", "operators", "tile", "latency", "DRAM", "x compulsory", "matrix", "bottleneck"]]
+    rows = [["group", "operators", "tile", "latency", "DRAM", *RATIOS, "matrix", "bottleneck"]]
     rows.extend(_group_row(result, number, group) for number, group in chosen)
-    text = columns(rows, right=(3, 4, 5, 6))
+    text = columns(rows, right=(3, 4, 5, 6, 7))
     hidden = len(launched) - len(chosen)
-    return text + (f"\n… and {hidden:,} shorter groups (--all lists them)" if hidden else "")
+    more = f"\n… and {hidden:,} shorter groups (--all lists them)" if hidden else ""
+    meant = "; ".join(f"{name}: {meaning}" for name, meaning in RATIOS.items())
+    return f"{text}{more}\n{meant}"
 
 
 def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]:
@@ -147,14 +158,14 @@ def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]
     title = " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
     tile = " ".join(f"{dim}={extent}" for dim, extent in group.levels[0].tile) if group.levels else "-"
     reads, writes = group.dram_bytes(result.request.accelerator.dram.name)
-    ratio = (reads + writes) / group.compulsory_bytes if group.compulsory_bytes else 1.0
+    least = group.compulsory_bytes, group.lower_bound_bytes
     return [
         group_name(number),
         title[:60],
         tile[:48],
         quantity(group.latency_s, "s"),
         size(reads + writes),
-        f"{ratio:.2f}",
+        *(f"{(reads + writes) / count:.2f}" if count else "-" for count in least),
         f"{group.utilisation:.0%}" if group.cycles else "-",
         group.bottleneck.name if group.feasible else "infeasible",
     ]

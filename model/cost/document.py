@@ -153,6 +153,7 @@ def simulate_document(result: CostResult, serving: Mapping[str, Any] | None = No
     serving : the document of the plan's tail under a workload, as `serving.document` makes it; None: left out.
     """
     document: dict[str, Any] = {
+        "format": 1,
         "tool": TOOL,
         "inputs": inputs_document(result.request),
         "totals": totals_document(result.totals),

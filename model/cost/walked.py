@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ..terminal import quantity
 from . import cycles as c
 from . import steps as w
 from . import sweep as k
@@ -144,8 +145,13 @@ class Walked:
         return Bottleneck(name, gains[name], self._evidence())
 
     def _evidence(self) -> str:
-        compute, moving, all_of_it = (s * 1e6 for s in (self.compute_s, self.moving_s, self.seconds))
-        return f"compute {compute:,.1f} µs, DRAM {moving:,.1f} µs of {all_of_it:,.1f} µs"
+        """How long each unit is busy. They overlap, so that together they may be busy for longer than it takes."""
+        steps = self.steps[: self.count]
+        busy = steps[:, w.T_WEIGHT] @ steps[:, (w.T_MATRIX, w.T_VECTOR, w.T_TAIL)]
+        matrix, vector, tail = busy.tolist()
+        units = (("matrix unit", matrix), ("vector unit", vector + tail), ("DRAM", self.moving_s))
+        told = ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in units)
+        return f"busy side by side: {told}; all of it takes {quantity(self.seconds, 's')}"
 
 
 def _apportioned(parts: NDArray[np.float64], total: int) -> list[int]:

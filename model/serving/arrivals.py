@@ -243,7 +243,7 @@ def recorded(
     UsageError : nothing is left, or a rate for requests that all come at once.
     """
     arrival, keep = trace.arrival_ns, np.ones(trace.arrival_ns.size, dtype=bool)
-    said = f"{name}, {{}} requests as recorded"
+    said = f"{{}} requests of {name}"
     if window_s is not None:
         begin, end = (int(exact(edge) * 10**9) for edge in window_s)
         keep = (arrival >= begin) & (arrival < end)
@@ -255,7 +255,6 @@ def recorded(
     arrival = arrival[kept]
     if rate_per_s is not None:
         arrival = _stretch(arrival, rate_per_s)
-        said += f", time scaled to {rate_per_s:g} requests/s"
     return _arrivals(
         arrival,
         trace.input_tokens[kept],
@@ -263,6 +262,7 @@ def recorded(
         said.format(f"{kept.size:,}"),
         recorded=True,
         endless=False,
+        rate_per_s=rate_per_s,
     )
 
 
@@ -315,8 +315,8 @@ def synthetic(
             raise UsageError("no request lies in the window", lever="Widen window_s.")
     none = np.zeros(arrival.size, dtype=np.int64)
     name = {"poisson": "Poisson", "constant": "constant rate"}[kind]
-    said = f"{name}, {rate_per_s:g} requests/s, {arrival.size:,} requests, synthetic (seed {seed})"
-    return _arrivals(arrival, none, none, said, recorded=False, endless=True)
+    said = f"{arrival.size:,} requests, {name}, synthetic (seed {seed})"
+    return _arrivals(arrival, none, none, said, recorded=False, endless=True, rate_per_s=rate_per_s)
 
 
 def _poisson(rate_per_s: float, seed: int, count: int) -> NDArray[np.int64]:
@@ -340,8 +340,9 @@ def _arrivals(
     *,
     recorded: bool,
     endless: bool,
+    rate_per_s: float | None,
 ) -> Arrivals:
     columns = [np.ascontiguousarray(column) for column in (arrival, inputs, outputs)]
     for column in columns:
         column.setflags(write=False)
-    return Arrivals(*columns, source=source, recorded=recorded, endless=endless)
+    return Arrivals(*columns, source=source, recorded=recorded, endless=endless, set_rate_per_s=rate_per_s)

@@ -5,10 +5,11 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ..terminal import columns, quantity
-from .result import ServingResult
+from .result import BuildUp, ServingResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
 
@@ -21,6 +22,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
     out: dict[str, Any] = {
         "requests": count,
         "source": result.source,
+        "rate_per_s": result.rate_per_s,
         "recorded": result.recorded,
         "unstable": result.unstable,
         "first_estimate": result.first_estimate,
@@ -34,12 +36,15 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
+    if result.build_up is not None:
+        out["build_up"] = asdict(result.build_up) | {"busiest_rate_rps": result.build_up.busiest_rate_per_s}
     out["sum_response_ns"] = result.sum_response_ns
     out["completion_sha256"] = result.completion_sha256
     out["throughput_rps"] = result.throughput_rps
     if result.energy_j_per_request > 0.0:
         out["energy_j_per_request"] = result.energy_j_per_request
     if result.slot_busy_ns:
+        out["slot_count"] = result.slots
         out["utilisation"] = result.utilisation
         out["jain"] = {"slots": result.jain_slots}
         out["slots"] = [
@@ -83,6 +88,8 @@ def serving_text(result: ServingResult) -> str:
     ]
     if not result.unstable:
         lines += ["", _tail_table(result, count)]
+    if result.build_up is not None:
+        lines += ["", _build_up_table(result.build_up, result.rate_per_s)]
     if result.slo_attainment is not None and result.slo_percentile is not None:
         met = "met" if result.slo_attainment >= result.slo_percentile else "missed"
         limit = quantity(result.slo_response_s, "s")
@@ -101,6 +108,27 @@ def serving_text(result: ServingResult) -> str:
     if result.energy_j_per_request > 0.0:
         lines.append(f"energy {quantity(result.energy_j_per_request, 'J')} per request")
     return "\n".join(lines + [f"note: {note}." for note in result.notes])
+
+
+def _build_up_table(built: BuildUp, mean_per_s: float) -> str:
+    """When the queue built up, and how far above the mean the arrivals were."""
+
+    def at(moment_ns: int) -> str:
+        return f"from {quantity(moment_ns * 1e-9, 's')} on"
+
+    rows: list[tuple[str, ...]] = [("queue and arrivals", "most", "when")]
+    if built.peak_waiting:
+        rows.append(("  requests waiting", f"{built.peak_waiting:,}", at(built.peak_at_ns)))
+        longest = quantity(built.longest_ns * 1e-9, "s")
+        rows.append(("  longest stretch with some waiting", longest, at(built.longest_from_ns)))
+    else:
+        rows.append(("  requests waiting", "0", ""))
+    if built.busiest_window_ns:
+        window = quantity(built.busiest_window_ns * 1e-9, "s")
+        rate = f"{built.busiest_rate_per_s:.4g}/s"
+        above = f"{built.busiest_rate_per_s / mean_per_s:.3g} times the mean, " if mean_per_s else ""
+        rows.append((f"  arrivals in {window}", rate, above + at(built.busiest_from_ns)))
+    return columns(rows, right=(1,))
 
 
 def _tail_table(result: ServingResult, count: int) -> str:

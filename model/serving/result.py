@@ -45,9 +45,9 @@ class ServiceProfile:
 class Arrivals:
     """Requests in order of arrival: int64[n] arrays, read-only.
 
-    ``source`` says where they come from ("Azure LLM 2023 code, 8,819 requests, as recorded");
-    ``recorded`` is False for synthetic processes; ``endless`` is True where the process has no end, so that
-    rho >= 1 is unstable.
+    ``source`` says what they are ("8,819 requests of azure_llm_2023_code"); ``recorded`` is False for synthetic
+    processes; ``endless`` is True where the process has no end, so that rho >= 1 is unstable; ``set_rate_per_s``
+    is the rate that was asked for, None for a trace as it was recorded.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -56,6 +56,48 @@ class Arrivals:
     source: str
     recorded: bool
     endless: bool
+    set_rate_per_s: float | None = None
+
+    @property
+    def rate_per_s(self) -> float:
+        """The mean rate: as set, else n over the time from first to last; 0 where all come at once."""
+        if self.set_rate_per_s is not None:
+            return self.set_rate_per_s
+        span_ns = int(self.arrival_ns[-1] - self.arrival_ns[0]) if self.arrival_ns.size else 0
+        return self.arrival_ns.size * 1e9 / span_ns if span_ns > 0 else 0.0
+
+    @property
+    def title(self) -> str:
+        """``1 requests/s, 8,819 requests of azure_llm_2023_code, time scaled``: what matters first."""
+        rate = f"{self.rate_per_s:.4g} requests/s" if self.rate_per_s > 0.0 else "all at once"
+        scaled = "as recorded" if self.set_rate_per_s is None else "time scaled"
+        return ", ".join((rate, self.source, *((scaled,) if self.recorded else ())))
+
+
+@dataclass(frozen=True, slots=True)
+class BuildUp:
+    """When the queue built up. Times are from the start of the window, each the first where several are alike.
+
+    Attributes
+    ----------
+    peak_waiting, peak_at_ns : most requests that waited at one time.
+    longest_ns, longest_from_ns : the longest stretch in which some request waited at every moment.
+    busiest_requests, busiest_from_ns, busiest_window_ns : most arrivals in [t, t + window): a window of a minute,
+        or a tenth of the time between first and last arrival where that is shorter. Window 0: all at once.
+    """
+
+    peak_waiting: int
+    peak_at_ns: int
+    longest_ns: int
+    longest_from_ns: int
+    busiest_requests: int
+    busiest_from_ns: int
+    busiest_window_ns: int
+
+    @property
+    def busiest_rate_per_s(self) -> float:
+        """Requests per second in the busiest window; 0 where all come at once."""
+        return self.busiest_requests * 1e9 / self.busiest_window_ns if self.busiest_window_ns else 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -83,6 +125,7 @@ class ServingResult:
         (``queue_imbalance`` is within ``queue``).
     interval_s : per percentile name (low, high), absent where there is none to give.
     too_few : names of percentiles for which there are too few requests.
+    rate_per_s : mean rate of the arrivals as replayed. build_up : when the queue built up.
     unstable : rho >= 1 of an endless process; percentiles are then not printed. ``utilisation`` is rho.
     notes : what a reader must know (synthetic load, no contention in this version ...).
     """
@@ -114,6 +157,8 @@ class ServingResult:
     too_few: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    rate_per_s: float = 0.0
+    build_up: BuildUp | None = None
 
 
-__all__ = ["PHASE_DTYPE", "Arrivals", "Requests", "ServiceProfile", "ServingResult"]
+__all__ = ["PHASE_DTYPE", "Arrivals", "BuildUp", "Requests", "ServiceProfile", "ServingResult"]

@@ -8,19 +8,22 @@ is said of the result. In this version slots do not slow each other down; result
 from __future__ import annotations
 
 import hashlib
+import math
 import time
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from .arrivals import exact
+from .arrivals import LATEST_NS, exact
 from .profile import launch_ns
 from .replay import replay_round_robin, replay_shared
 from .result import Requests, ServiceProfile, ServingResult
 from .tail import (
     PERCENTILES,
     Times,
+    build_up,
     exact_sum,
     interval,
     jain,
@@ -37,7 +40,10 @@ _LATEST_NS = 1 << 62
 
 
 def serve(
-    workload: Workload, profile: ServiceProfile | None = None, slots: int | None = None
+    workload: Workload,
+    profile: ServiceProfile | None = None,
+    slots: int | None = None,
+    rate_per_s: float | None = None,
 ) -> ServingResult:
     """Replay a workload first in, first out.
 
@@ -45,12 +51,15 @@ def serve(
     ----------
     profile : of the plan; used where the workload has no service times of its own.
     slots : instead of the workload's and the profile's.
+    rate_per_s : of all streams together, instead of the workload's: see `at_rate`.
 
     Raises
     ------
     UsageError : neither workload nor profile says how long a request takes, or times leave int64.
     """
     began = time.perf_counter()
+    if rate_per_s is not None:
+        workload = at_rate(workload, rate_per_s)
     (stream,) = workload.streams
     source = stream.service if stream.service is not None else profile
     if source is None:
@@ -64,6 +73,38 @@ def serve(
     base = base_times(stream, source, workload.seed)
     requests = _replay(workload, stream, base, count, unlimited)
     return _result(workload, stream, source, profile, requests, 0 if unlimited else count, began)
+
+
+def at_rate(workload: Workload, rate_per_s: float) -> Workload:
+    """The workload with its arrivals stretched in time to another mean rate of all streams together.
+
+    A trace keeps its rhythm. A Poisson process stretched is the Poisson process of the other rate, with the same
+    draws.
+
+    Raises
+    ------
+    UsageError : no rate, requests that all come at once, or times beyond 36 years.
+    """
+    where = workload.path or workload.name
+    if not 0.0 < rate_per_s < math.inf:
+        raise UsageError(f"{rate_per_s:g} requests/s is no rate", lever="Give a number above 0.")
+    own = sum(stream.arrivals.rate_per_s for stream in workload.streams)
+    if own <= 0.0:
+        raise UsageError("all requests come at once, so they have no rate to set", where=where)
+
+    def stretched(stream: Stream) -> Stream:
+        arrivals = stream.arrivals
+        times = np.floor((arrivals.arrival_ns - arrivals.arrival_ns[0]) * (own / rate_per_s))
+        if times[-1] > LATEST_NS:
+            raise UsageError(f"at {rate_per_s:g} requests/s it would take over 36 years", where=where)
+        rate = rate_per_s * (arrivals.rate_per_s / own)
+        return replace(
+            stream,
+            arrivals=replace(arrivals, arrival_ns=times.astype(np.int64), set_rate_per_s=rate),
+            rate_per_s=None if stream.rate_per_s is None else rate,
+        )
+
+    return replace(workload, streams=tuple(stretched(stream) for stream in workload.streams))
 
 
 def _slots(
@@ -186,7 +227,7 @@ def _result(
     span_s = (int(requests.completion_ns.max()) - int(requests.arrival_ns[0])) * 1e-9
     return ServingResult(
         requests=requests,
-        source=stream.arrivals.source,
+        source=stream.arrivals.title,
         recorded=stream.arrivals.recorded,
         slots=slots or count,
         unstable=unstable,
@@ -214,6 +255,8 @@ def _result(
         too_few=few,
         notes=_notes(workload, stream, source, profile, slots, rho, unstable),
         seconds=time.perf_counter() - began,
+        rate_per_s=stream.arrivals.rate_per_s,
+        build_up=None if unstable else build_up(requests.arrival_ns, requests.start_ns),
     )
 
 

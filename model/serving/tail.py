@@ -13,6 +13,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from .result import BuildUp
+
 Times = NDArray[np.int64]
 Parts = tuple[tuple[str, Times], ...]
 Amounts = tuple[tuple[str, int], ...]
@@ -27,6 +29,7 @@ PERCENTILES: tuple[tuple[str, Fraction], ...] = (
 # Parts that are shown within another one and are not added again.
 WITHIN: dict[str, str] = {"queue_imbalance": "queue"}
 
+_BUSIEST_NS = 60 * 10**9
 _BATCHES = 20
 _STUDENT_T = 2.093  # two-sided 95 %, 19 degrees of freedom
 _LONGEST_SERIES = 1 << 20
@@ -112,6 +115,40 @@ def waiting_beside_idle(arrival: Times, start: Times, completion: Times, slots: 
         return np.where(last < 0, moment - times[0], passed[last] + (moment - times[last]) * idle[last])
 
     return np.asarray(idle_before(start) - idle_before(arrival), dtype=np.int64)
+
+
+def build_up(arrival: Times, start: Times) -> BuildUp:
+    """When the queue built up; exact. A request waits in [arrival, start), so one that starts at once never does.
+
+    Parameters
+    ----------
+    arrival, start : int64[n] ns, `arrival` ascending.
+    """
+    span = int(arrival[-1] - arrival[0])
+    window = min(_BUSIEST_NS, max(1, span // 10)) if span else 0
+    in_window = np.searchsorted(arrival, arrival + max(1, window)) - np.arange(arrival.size)
+    busiest = int(np.argmax(in_window))
+    of_arrivals = int(in_window[busiest]), int(arrival[busiest]), window
+
+    waits = start > arrival
+    came, left = arrival[waits], start[waits]
+    if came.size == 0:
+        return BuildUp(0, int(arrival[0]), 0, int(arrival[0]), *of_arrivals)
+    # The queue is longest right after an arrival: those that came until then less those that left until then.
+    waiting = np.arange(1, came.size + 1) - np.searchsorted(np.sort(left), came, side="right")
+    peak = int(np.argmax(waiting))
+    # A stretch ends where the next one to wait comes later than all before it have left.
+    emptied = np.maximum.accumulate(left)
+    first = np.flatnonzero(np.concatenate([[True], came[1:] > emptied[:-1]]))
+    lengths = emptied[np.append(first[1:] - 1, came.size - 1)] - came[first]
+    longest = int(np.argmax(lengths))
+    return BuildUp(
+        int(waiting[peak]),
+        int(came[peak]),
+        int(lengths[longest]),
+        int(came[first[longest]]),
+        *of_arrivals,
+    )
 
 
 def jain(values: Sequence[int]) -> float:

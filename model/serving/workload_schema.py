@@ -12,7 +12,9 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from ..schema import Count, Index, Name, Nanoseconds, NonNegative, Positive, Strict
 from .arrivals import TraceFormat
 
-Rate = Annotated[float, Field(ge=1e-6, le=1e9)]
+LEAST_RATE, MOST_RATE, MOST_SLOTS = 1e-6, 1e9, 65_536
+
+Rate = Annotated[float, Field(ge=LEAST_RATE, le=MOST_RATE)]
 """Requests a second: from one in eleven days to one a nanosecond."""
 Moment = Annotated[float, Field(ge=0, le=1.1e9)]
 """Seconds since a workload's begin, at most 35 years."""
@@ -177,9 +179,11 @@ class WorkloadFile(Strict):
     @field_validator("slots")
     @classmethod
     def _slots(cls, slots: Any) -> Any:
-        whole = isinstance(slots, int) and not isinstance(slots, bool) and 1 <= slots <= 65_536
+        whole = isinstance(slots, int) and not isinstance(slots, bool) and 1 <= slots <= MOST_SLOTS
         if slots is not None and slots != "unlimited" and not whole:
-            raise ValueError(f"should be a whole number from 1 to 65,536 or 'unlimited', not {slots!r}")
+            raise ValueError(
+                f"should be a whole number from 1 to {MOST_SLOTS:,} or 'unlimited', not {slots!r}"
+            )
         return slots
 
     @model_validator(mode="after")
