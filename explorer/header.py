@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from PySide6.QtCore import QEvent, QRect, QSize, Qt, Signal
@@ -431,6 +431,7 @@ class Header(QFrame):
         document.plan_changed.connect(self._name)
         document.cost_changed.connect(self.refresh)
         document.serving_changed.connect(self.refresh)
+        document.busy_changed.connect(self._busy_changed)
         self.refresh()
 
     def _lay_out(self) -> None:
@@ -464,20 +465,28 @@ class Header(QFrame):
         graph = self.document.graph
         self._file_precision = "" if graph is None else file_precision(graph)
 
+    def _busy_changed(self, title: str) -> None:
+        if not title:
+            self.refresh()
+
     def refresh(self, *_: object) -> None:
         """Show the document's newest results."""
         document = self.document
         self.setVisible(document.graph is not None)
-        for metric, value in zip(
-            self.metrics,
-            metrics(
-                document.cost,
-                document.serving,
-                document.baseline,
-                serving_is_behind=document.serving_is_behind,
-            ),
-            strict=True,
-        ):
+        values = metrics(
+            document.cost,
+            document.serving,
+            document.baseline,
+            serving_is_behind=document.serving_is_behind,
+        )
+        cost = document.cost
+        if cost is not None and cost.request.plan != document.shown_plan and document.runner.is_idle:
+            # Cancelled or failed: no answer for the shown plan is on its way.
+            values = tuple(
+                replace(value, aside="not computed", against="plan before", state="", behind=True)
+                for value in values
+            )
+        for metric, value in zip(self.metrics, values, strict=True):
             metric.show_value(value)
         self.badge.show_sentences(() if document.cost is None else why.caveats(document.cost))
         self._name()

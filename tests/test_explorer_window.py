@@ -737,6 +737,12 @@ def test_what_runs_is_shown_after_a_while_and_can_be_cancelled(qtbot, window):
     document.engine.gate.set()
     settle(qtbot, document)
     assert not status.cancel.isVisible()
+    # No answer comes for the plan that is shown: the strip says whose numbers these are.
+    assert document.cost.request.plan != document.shown_plan
+    qtbot.waitUntil(lambda: all(metric.shown.aside == "not computed" for metric in window.header.metrics))
+    document.undo()
+    settle(qtbot, document)
+    assert all(metric.shown.aside != "not computed" for metric in window.header.metrics)
 
 
 def test_the_window_says_that_kernels_compile_and_edits_wait(qtbot, window, monkeypatch):

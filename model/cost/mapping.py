@@ -29,7 +29,7 @@ from .units import UNLIMITED
 _RETRIES = 3  # with less room, where the tile that was found does not fit after all
 _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew (with several contractions), of how many each is the best, and evaluations to polish one.
-_DRAWS, _DRAWS_SEVERAL, _TRIES, _POLISHED = 2, 6, 96, 160
+_DRAWS, _DRAWS_SEVERAL, _TRIES, _POLISHED = 1, 6, 96, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +294,8 @@ def _polished(
     for d in np.flatnonzero(sizes[:, 0] > 0).tolist():
         extent = problem.space.extents[d]
         trips = -(-extent // int(tile[d]))
+        if extent % int(tile[d]) == 0:
+            continue
         for size in {-(-extent // trips), -(-extent // max(1, trips - 1))} - {int(tile[d])}:
             trial, mark = tile.copy(), score.copy()
             trial[d] = size
