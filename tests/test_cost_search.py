@@ -95,10 +95,11 @@ ATTENTION = ("attn_scores", "attn_scale", "attn_softmax", "attn_context")
     "pinned", [(("n_2", 128),), (("b_2", 1), ("b_3", 2)), (("m", 128), ("n", 256), ("n_2", 128))]
 )
 def test_a_search_with_less_freedom_is_hardly_better(name: str, pinned: tuple[tuple[str, int], ...]) -> None:
-    """Fused attention, where the steps of two products and the tail between them alternate."""
+    """Fused attention, where the steps of two products and the tail between them alternate; and a product alone."""
     graph = load_graph("transformer_block")
     operands, machine = Operands(graph, {}), Machine(load_hardware(name))
-    free = FusionGroup(tuple(graph.operator_by_name[operator] for operator in ATTENTION))
+    members = ("attn_k",) if "k" in dict(pinned) else ATTENTION
+    free = FusionGroup(tuple(graph.operator_by_name[operator] for operator in members))
     level = LevelTile(machine.accelerator.buffer.name, pinned)
 
     def value(group: FusionGroup) -> float:

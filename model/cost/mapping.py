@@ -28,8 +28,9 @@ from .units import UNLIMITED
 
 _RETRIES = 3  # with less room, where the tile that was found does not fit after all
 _EVALUATIONS = 1200  # of the search, per group
-# Tiles drawn anew (with several contractions), of how many each is the best, and evaluations to polish one.
-_DRAWS, _DRAWS_SEVERAL, _TRIES, _POLISHED = 1, 6, 96, 160
+# Tiles drawn anew, by how many contractions there are (none, one, several); of how many each is the best; evaluations
+# to polish one.
+_DRAWS, _TRIES, _POLISHED = (1, 3, 6), 96, 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +266,10 @@ def _polished(
     floor = float(score[n.S_FLOOR])
     path, lengths, loops = _room(problem, knobs)
     unit = np.array(units, np.int64)
-    several = sum(role is not None for role in problem.roles) > 1
+    contractions = sum(role is not None for role in problem.roles)
     least = np.inf
     start, fits, begin = tile.copy(), score.copy(), best
-    for draw in range((_DRAWS_SEVERAL if several else _DRAWS) + 1):
+    for draw in range(_DRAWS[min(2, contractions)] + 1):
         trial, mark, number = start.copy(), fits.copy(), begin
         if draw:
             number = s.scatter(
