@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 from PySide6.QtCore import QObject
@@ -316,3 +317,18 @@ def test_what_a_listener_asks_for_when_it_hears_of_a_graph_is_answered(qtbot, do
     )
     opened(qtbot, document)
     assert answers == ["index"]
+
+
+def test_binding_dims_keeps_the_plan_and_says_so(qtbot, document):
+    level = LevelTile("buffer", (("m", 128),), ("m", "n"))
+    groups = made_results.plan().groups
+    tiled = Plan((replace(groups[0], levels=(level,), stages=2), *groups[1:]))
+    said: list[str] = []
+    document.said.connect(lambda sentence, _: said.append(sentence))
+    document.set_accelerator(made_results.machine())
+    document.set_graph(replace(made_results.chain(), path="block.onnx"), tiled)
+    settle(qtbot, document)
+    document.rebind({"seq": 512})
+    settle(qtbot, document)
+    assert document.plan == tiled
+    assert said[-1] == "The plan's groups are kept."

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from explorer.document import Document
 from model.plan.carry import carried
 from model.plan.edits import unfused
 from model.plan.plan import FusionGroup, LevelTile, Plan
 
 from . import made_results
-from .explorer_engine import HandEngine
-from .test_explorer_document import settle
 
 TILED = LevelTile("buffer", (("m", 128),), ("m", "n"))
 
@@ -49,17 +46,3 @@ def test_what_is_not_legal_is_not_carried():
     graph = made_results.chain()
     ends = Plan.of([FusionGroup((0, 9)), *(group for group in unfused(graph).groups[1:-1])])
     assert carried(graph, ends, graph) is None
-
-
-def test_binding_dims_keeps_the_plan_and_says_so(qtbot):
-    document = Document(engine=HandEngine())
-    said: list[str] = []
-    document.said.connect(lambda sentence, _: said.append(sentence))
-    document.set_accelerator(made_results.machine())
-    document.set_graph(replace(made_results.chain(), path="block.onnx"), tiled_plan())
-    settle(qtbot, document)
-    document.rebind({"seq": 512})
-    settle(qtbot, document)
-    assert document.plan == tiled_plan()
-    assert said[-1] == "The plan's groups are kept."
-    assert document.close()
