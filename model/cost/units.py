@@ -52,12 +52,6 @@ class Machine:
         buffer = self.accelerator.buffer
         return buffer.capacity_bytes if buffer.scope == "core" else buffer.capacity_bytes // self.cores
 
-    @property
-    def simt(self) -> bool:
-        """Whether registers follow the CUDA occupancy rules."""
-        registers = self.accelerator.registers
-        return registers is not None and registers.model == "simt"
-
     @cached_property
     def figures(self) -> NDArray[np.float64]:
         """The ``mach`` vector of `timing.py`; bytes in flight are set per group on simt machines."""
