@@ -33,6 +33,7 @@ from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
+from model.cost.why import why as cost_why
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.plan.plan import FusionGroup, Plan
@@ -485,9 +486,10 @@ def test_a_graph_without_operators_says_so(qtbot, document):
 
 
 def test_negative_reuse_is_explained():
-    totals = made_results.totals(onchip_reuse_ratio=-1.824)
-    assert "Negative here" in why.onchip_reuse(totals)
-    assert "Negative here" not in why.onchip_reuse(made_results.totals())
+    result = made_results.cost()
+    worse = replace(result, totals=replace(result.totals, onchip_reuse_ratio=-1.824))
+    assert "Negative here" in why.card_html(cost_why(worse, "onchip_reuse_ratio"))
+    assert "Negative here" not in why.card_html(cost_why(result, "onchip_reuse_ratio"))
 
 
 @pytest.mark.parametrize("width", [1000, 1280, 1500, 1900])
