@@ -44,7 +44,8 @@ def card_html(card: Card) -> str:
         for name, value in rows
     )
     tail = f"<p>{escape(card.note)}</p>" if card.note else ""
-    return f"<p><b>{escape(card.title)}</b><br>{escape(card.formula)}</p><table>{lines}</table>{tail}"
+    title = f"{card.title}: {figure(card.value.value, unit)}"
+    return f"<p><b>{escape(title)}</b><br>{escape(card.formula)}</p><table>{lines}</table>{tail}"
 
 
 def caveats(result: CostResult) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from explorer.document import Document
 from explorer.names import group_name
 from explorer.panels.demand import DemandProfile, capped
 from explorer.panels.distribution import Curve, label_places
+from explorer.panels.explanation import Explanation
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
     MODES,
@@ -42,7 +43,7 @@ from . import made_results
 from .explorer_engine import HandEngine, workload
 from .test_explorer_document import merged, settle
 
-PANELS = (Heatmap, RegisterGauges, Latency, DemandProfile, GroupsTable, History, TileEditor)
+PANELS = (Heatmap, RegisterGauges, Latency, DemandProfile, GroupsTable, Explanation, History, TileEditor)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -546,3 +547,25 @@ def test_the_machine_in_use_is_ticked_and_every_machine_says_what_it_is(qtbot, d
     strip.machine.menu().aboutToShow.emit()
     ticked = [action.text() for action in strip.machine.menu().actions() if action.isChecked()]
     assert ticked == ["mine"]
+
+
+def test_the_why_panel_explains_plan_group_and_tail_and_keeps_the_number(qtbot, document):
+    panel = Explanation(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    panel.catch_up()
+    assert "No model is open" in panel.message
+    fill(qtbot, document)
+    panel.catch_up()
+    assert panel.message == ""
+    shown = [panel.list.item(i).text() for i in range(panel.list.count())]
+    assert shown[0] == "plan · latency (seconds)" and "tail · p95 (seconds)" in shown
+    assert "Latency of one request alone: 1.82 ms" in panel.card.text()
+    document.select((document.cost.groups[1].operators[0],))
+    panel.catch_up()
+    assert panel.list.item(0).text() == "G2 · latency (seconds)"
+    panel.list.setCurrentRow(2)
+    qtbot.waitUntil(lambda: "Footprint of G2" in panel.card.text(), timeout=2_000)
+    document.select((document.cost.groups[0].operators[0],))
+    panel.catch_up()
+    assert "Footprint of G1" in panel.card.text()
