@@ -476,7 +476,7 @@ class Window(QMainWindow):
         if not self._found:
             self._found = index(graph)
         entries = [
-            Entry(found.name, found.remark, found.words, lambda chosen=found.operator: self._go(chosen))
+            Entry(found.name, found.remark, found.words, lambda chosen=found.operator: self._uncover(chosen))
             for found in self._found
         ]
         places = {id(entry): found.operator for entry, found in zip(entries, self._found, strict=True)}
@@ -490,6 +490,11 @@ class Window(QMainWindow):
     def _go(self, operator: int) -> None:
         self.document.select((operator,))
         self.canvas.centre((operator,))
+
+    def _uncover(self, operator: int) -> None:
+        """Like `_go`, and what hides the operator opens: pointing alone opens nothing."""
+        self.document.select((operator,))
+        self.canvas.uncover((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""

@@ -27,7 +27,8 @@ from .wiring import Warnings, Wiring
 VALUES_LIMIT = 4096  # elements of a constant that the table may look at (axes, pads, indices)
 DEFAULTS_KEY = "tilewright.bind"  # metadata: what symbolic dims stand for where the user does not say
 _NAME_LIMIT = 20_000  # characters of any text that is passed on
-_QUOTED = re.compile(r"'([^']+)'")  # the filled items of a list of texts that Python has printed
+_QUOTED = re.compile(r"'([^']*)'")  # the items of a list of texts that Python has printed
+_NO_SCOPE = "_empty_nn_module_stack_from_metadata_hook"  # torch's word for an operator of no module
 
 
 def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
@@ -460,8 +461,9 @@ def _torch_scope(written: str) -> list[str]:
     path: list[str] = []
     before = ""
     for scope in _QUOTED.findall(written[:_NAME_LIMIT])[:-1]:
-        path.append(scope.removeprefix(f"{before}.") if before else scope)
-        before = scope
+        if scope and scope != _NO_SCOPE:
+            path.append(scope.removeprefix(f"{before}.") if before else scope)
+            before = scope
     return path
 
 
