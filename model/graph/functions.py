@@ -19,13 +19,17 @@ Key = tuple[str, str]
 
 @dataclass(slots=True, eq=False)
 class FileNode:
-    """One node: its protobuf, where it stands, the opset version of its domain, what hinders modelling."""
+    """One node: its protobuf, where it stands, the opset version of its domain, what hinders modelling.
+
+    ``is_part``: one of several that a node was written out into (`parts.py`); what it makes is known.
+    """
 
     proto: NodeProto
     identity: str
     version: int
     scope: tuple[str, ...] = ()
     reason: str = ""
+    is_part: bool = False
 
     @property
     def label(self) -> str:

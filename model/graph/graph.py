@@ -145,6 +145,8 @@ class Operator:
     attributes : pairs of text, for find and for the information panel.
     scope : block path, outermost first; empty where the file has none.
     reason : why the operator is opaque or its shape unknown; empty otherwise.
+    bounded : points of the domain that a mask leaves (causal, sliding window); None: all of them. The nest is
+        computed in full; this says what a kernel that skips masked blocks would be left with.
     """
 
     index: int
@@ -162,6 +164,7 @@ class Operator:
     attributes: tuple[tuple[str, str], ...] = ()
     scope: tuple[str, ...] = ()
     reason: str = ""
+    bounded: int | None = None
 
     @property
     def points(self) -> int:
@@ -175,6 +178,11 @@ class Operator:
     def macs(self) -> int:
         """Multiply-accumulates: the domain of a contraction (padded positions included), else 0."""
         return self.points if self.kind is OpKind.CONTRACTION else 0
+
+    @property
+    def bounded_macs(self) -> int:
+        """Multiply-accumulates that a mask leaves; `macs` where there is none."""
+        return self.macs if self.bounded is None or not self.macs else self.bounded
 
     @property
     def in_place(self) -> bool:
@@ -296,3 +304,8 @@ class OperatorGraph:
     def macs(self) -> int:
         """Multiply-accumulates of all operators (Python integer)."""
         return sum(operator.macs for operator in self.operators)
+
+    @property
+    def bounded_macs(self) -> int:
+        """Multiply-accumulates without those of masked positions (causal and sliding-window attention)."""
+        return sum(operator.bounded_macs for operator in self.operators)

@@ -305,6 +305,7 @@ def _operator(
         attributes=tuple((key, _attribute_text(value)) for key, value in node.attributes.items()),
         scope=node.scope,
         reason=nest.reason,
+        bounded=loops.bounded,
     )
 
 

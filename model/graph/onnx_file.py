@@ -20,7 +20,8 @@ from ..errors import FileError, UsageError
 from . import bindings as symbolic
 from .dtypes import BITS
 from .functions import FileNode, expand
-from .inference import NOTHING, Inference, Known, dtype_name
+from .inference import Inference, dtype_name
+from .known import NOTHING, Known
 from .sniff import damage
 from .wiring import Warnings, Wiring
 
@@ -64,7 +65,7 @@ def _read(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
     outputs = [inference.alias(name) for name in outputs]
     used = dict.fromkeys((*known, *outputs))
     for node in inference.live:
-        read = (*node.proto.input, *wiring.captured[node])
+        read = (*node.proto.input, *wiring.captured.get(node, ()))
         used.update(dict.fromkeys((*map(inference.alias, read), *node.proto.output)))
     used.pop("", None)
     names = _Names(inference, used)
@@ -77,7 +78,7 @@ def _read(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
         "inputs": list(known),
         "outputs": list(map(names.of, outputs)),
         "values": [_value_row(name, inference, names, declared.get(name)) for name in used],
-        "nodes": [_node_row(node, wiring.captured[node], names.of) for node in inference.live],
+        "nodes": [_node_row(node, wiring.captured.get(node, ()), names.of) for node in inference.live],
         "symbols": list(symbols),
         "bindings": [[name, bindings[name]] for name in bindings],
         "warnings": [[_text(part) for part in warning] for warning in warnings],
