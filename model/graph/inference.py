@@ -11,7 +11,7 @@ Sizes are checked before anything is evaluated: a file can ask for a constant of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -20,9 +20,12 @@ from onnx.reference import ReferenceEvaluator
 
 from .attention import ATTENTIONS
 from .functions import FileNode, graphs_of
-from .known import NOTHING, Known
+from .known import NOTHING, Known, Lookup
 from .parts import Writer, embed_layer_normalization, write_out
 from .shapes import ruled, stand_in, unpacked
+
+if TYPE_CHECKING:
+    from .control import Entered  # which reads nested graphs, each with an inference of its own
 
 EVALUATION_LIMIT = 65_536  # elements of an operand or result that may be evaluated
 _ROUNDS = 40
@@ -54,6 +57,9 @@ _SAME_FLOATS = frozenset({"Cast", "CastLike"})  # between float types: stored na
 _SAME_ELEMENTS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
 
+Enter = Callable[[FileNode, Lookup, set[str], int], "Entered | None"]
+
+
 class Inference:
     """Runs the fixpoint over the nodes of one graph.
 
@@ -73,16 +79,22 @@ class Inference:
         inputs: Mapping[str, Known],
         constants: Mapping[str, Known],
         hint: Callable[[str], Known],
+        enter: Enter,
     ) -> None:
-        """`hint`: what the file itself says of a value, asked for those that stay unknown."""
+        """`hint`: what the file itself says of a value, asked for those that stay unknown.
+
+        `enter`: what becomes of a control-flow node; see `control.Control.enter`.
+        """
         self._opsets = list(model.opset_import)
         self._ir_version = model.ir_version
         self._hint = hint
+        self._enter_node = enter
         self._inputs = set(inputs)
         self._same: dict[str, str] = {}
         self.known: dict[str, Known] = {**inputs, **constants}
         self.constant = set(constants)
         self.live = list(nodes)
+        self._around = len(self.live)
         self.rearranged: dict[str, str] = {}
         self.transposed: dict[str, tuple[int, ...]] = {}
 
@@ -90,7 +102,7 @@ class Inference:
         """Infer, fold, and again, until nothing new comes. Then let the file's own word fill the gaps."""
         for _ in range(_ROUNDS):
             self._infer()
-            changed = [self._fold(), self._apply_rules(), self._write_out()]
+            changed = [self._fold(), self._apply_rules(), self._write_out(), self._enter()]
             if not any(changed) or not self._unknown():
                 break
         if self._unknown() and self._take_hints():
@@ -98,6 +110,7 @@ class Inference:
             self._fold()
             self._apply_rules()
             self._write_out()
+            self._enter()
 
     def alias(self, name: str) -> str:
         """The stored weight that `name` is another name of; else `name`."""
@@ -171,6 +184,30 @@ class Inference:
             live.extend(nodes)
             self.known.update(made)
         found = len(live) > len(self.live)
+        self.live = live
+        return found
+
+    def _enter(self) -> bool:
+        """Enter control-flow nodes whose operands are known; whether there were any."""
+        found = False
+        live: list[FileNode] = []
+        for node in self.live:
+            live.append(node)
+            if node.entered or node.reason or not graphs_of(node.proto):
+                continue
+            entered = self._enter_node(node, self._look, self.constant, self._around)
+            if entered is None:
+                continue
+            node.entered = found = True
+            node.bodies, node.reason = entered.bodies, entered.reason
+            for name, fact in entered.facts.items():
+                if self._look(name).shape is None:
+                    self.known[name] = fact
+            if entered.nodes is not None:
+                live.pop()
+                live.extend(entered.nodes)
+                self.known.update(entered.constants)
+                self.constant.update(entered.constants)
         self.live = live
         return found
 
