@@ -5,10 +5,12 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..terminal import columns, quantity
+from .lengths import Choice, Lengths
 from .result import BuildUp, ServingResult, StreamResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
@@ -209,3 +211,47 @@ def _tail_table(result: ServingResult, count: int) -> str:
         cells = [quantity(parts[name][part] * 1e-9, "s") for name in ("p50", "p95", "p99")]
         rows.append((label, *cells, "", "", quantity(parts["mean"][part] * 1e-9, "s")))
     return columns(rows, right=range(1, 7))
+
+
+def lengths_document(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Per stream the chosen lengths; costs in tokens, integers where they are whole."""
+
+    def told(lengths: Lengths) -> dict[str, Any]:
+        cost = lengths.cost_tokens
+        return {
+            "plans": list(lengths.plans),
+            "cost_tokens": int(cost) if cost.denominator == 1 else float(cost),
+            "own_tokens": lengths.own_tokens,
+            "requests": lengths.requests,
+            "fallbacks": lengths.fallbacks,
+        }
+
+    out: list[dict[str, Any]] = []
+    for choice in choices:
+        row: dict[str, Any] = {"stream": choice.stream}
+        if choice.factor is not None:
+            row["fallback_factor"] = float(choice.factor)
+        row |= told(choice.chosen)
+        if choice.later is not None and choice.hindsight is not None:
+            row |= {"later": told(choice.later), "hindsight": told(choice.hindsight)}
+        out.append(row | {"powers_of_two": told(choice.powers)})
+    return out
+
+
+def lengths_text(choices: Sequence[Choice]) -> str:
+    """The chosen lengths for a person, with their cost over the requests' own tokens."""
+    lines: list[str] = []
+    for choice in choices:
+        rows: list[tuple[str, ...]] = [(f"stream {choice.stream}", "tokens", "× own", "fall back", "lengths")]
+        shown = [("chosen for all" if choice.later is None else "chosen for the first half", choice.chosen)]
+        shown += [("  on the second half", choice.later)] if choice.later else []
+        shown += [("best for the second half", choice.hindsight)] if choice.hindsight else []
+        shown.append(("powers of two", choice.powers))
+        for name, found in shown:
+            plans = " ".join(str(length) for length in found.plans)
+            over = float(found.cost_tokens) / found.own_tokens if found.own_tokens else 1.0
+            rows.append(
+                (name, f"{float(found.cost_tokens):,.0f}", f"{over:.3f}", f"{found.fallbacks:,}", plans)
+            )
+        lines.append(columns(rows, right=(1, 2, 3)))
+    return "\n\n".join(lines)

@@ -67,10 +67,14 @@ def serve(
     own = () if profile is None else (profile,) if isinstance(profile, ServiceProfile) else tuple(profile)
     table = offered(workload, own, plans or {})
     rules = rules_of(workload, table, slots)
-    replayed = replay(table.offers, table.services, rules)
-    assert replayed is not None  # nobody cancels it
-    replayed = _in_whose_place(table, replayed)
-    return _result(workload, own, table, rules, replayed, began)
+    return _result(workload, own, table, rules, replayed(table, rules), began)
+
+
+def replayed(table: Offered, rules: Rules) -> Replayed:
+    """What happens to every request: the bare replay, without what is said of it."""
+    done = replay(table.offers, table.services, rules)
+    assert done is not None  # nobody cancels it
+    return _in_whose_place(table, done)
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
@@ -167,22 +171,22 @@ def _off_home(
     return None if np.array_equal(factors[..., 0], factors[..., 1]) else factors
 
 
-def _in_whose_place(table: Offered, replayed: Replayed) -> Replayed:
+def _in_whose_place(table: Offered, done: Replayed) -> Replayed:
     """A fallback plan's time is the base of the plan in whose place it ran, in proportion, and the rest fallback."""
     instead = table.instead[table.offers.plan]
     which = np.flatnonzero(instead >= 0)
     if which.size == 0:
-        return replayed
-    parts = dict(replayed.parts)
+        return done
+    parts = dict(done.parts)
     base, fallback = parts["base"].copy(), parts["fallback"].copy()
-    times, size = table.services.base_ns, replayed.batch[which]
+    times, size = table.services.base_ns, done.batch[which]
     own, other = times[table.offers.plan[which], size], times[instead[which], size]
     for i, ran, meant in zip(which.tolist(), own.tolist(), other.tolist(), strict=True):
         kept = int(base[i]) * meant // ran if ran else 0
         fallback[i] += base[i] - kept
         base[i] = kept
     parts |= {"base": base, "fallback": fallback}
-    return replace(replayed, parts=tuple(parts.items()))
+    return replace(done, parts=tuple(parts.items()))
 
 
 def _result(
@@ -190,7 +194,7 @@ def _result(
     own: Sequence[ServiceProfile],
     table: Offered,
     rules: Rules,
-    replayed: Replayed,
+    done: Replayed,
     began: float,
 ) -> ServingResult:
     """Everything that is said of a replay."""
@@ -198,22 +202,22 @@ def _result(
     arrival = offers.arrival_ns
     requests = Requests(
         arrival,
-        replayed.start_ns,
-        replayed.completion_ns,
-        replayed.slot,
-        replayed.parts,
+        done.start_ns,
+        done.completion_ns,
+        done.slot,
+        done.parts,
         offers.stream,
-        replayed.batch,
+        done.batch,
     )
     for array in (arrival, offers.stream):
         array.setflags(write=False)
     response = requests.completion_ns - arrival
     order = np.argsort(response, kind="stable")
     count = response.size
-    busy, served = _per_slot(replayed, slots)
+    busy, served = _per_slot(done, slots)
     endless = all(stream.arrivals.endless for stream in workload.streams)
     load, fullest = _endless_load(workload, table, rules)
-    rho = load if endless else _measured_load(replayed, requests, slots)
+    rho = load if endless else _measured_load(done, requests, slots)
     unstable = fullest >= 1.0
     at = {name: int(response[order[rank_of(share, count) - 1]]) for name, share in PERCENTILES}
     parts = [
@@ -248,7 +252,7 @@ def _result(
         sum_response_ns=exact_sum(response),
         completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
         throughput_rps=count / span_s if span_s > 0.0 else 0.0,
-        energy_j_per_request=_energy(table, replayed),
+        energy_j_per_request=_energy(table, done),
         parts=(*parts, ("mean", parts_of_mean(response, requests.parts))),
         slot_busy_ns=busy,
         slot_requests=served,
@@ -266,7 +270,7 @@ def _result(
         streams=streams,
         jain_streams=jain([stream.slowdown for stream in streams]),
         jain_streams_mean=jain([stream.mean_s for stream in streams]),
-        batch_sizes=_batch_sizes(replayed),
+        batch_sizes=_batch_sizes(done),
         padding_share=exact_sum(padding) / service if padding is not None and service else 0.0,
         fallback_share=float(table.fell_back.mean()),
         jitter_s=float(response.std()) * 1e-9,
@@ -286,13 +290,13 @@ def _title(workload: Workload, count: int) -> str:
     return f"{rate:.4g} requests/s, {count:,} requests of {len(workload.streams)} streams: {names}{more}"
 
 
-def _energy(table: Offered, replayed: Replayed) -> float:
+def _energy(table: Offered, done: Replayed) -> float:
     """Joules of a request on average: a batch's energy is its profile's, shared by its requests."""
     joules = np.array([profile.energy_j for profile in table.services.profiles])
     if not joules.any():
         return 0.0
-    which = table.services.profile_of[table.offers.plan, replayed.batch]
-    return float((np.where(which >= 0, joules[which], 0.0) / replayed.batch).mean())
+    which = table.services.profile_of[table.offers.plan, done.batch]
+    return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
 
 
 def _stream(stream: Stream, k: int, table: Offered, response: Times, requests: Requests) -> StreamResult:
@@ -330,33 +334,33 @@ def _shared_attainment(judged: Sequence[StreamResult]) -> float | None:
     return within / count if count else None
 
 
-def _one_of_each_batch(replayed: Replayed) -> NDArray[np.intp]:
+def _one_of_each_batch(done: Replayed) -> NDArray[np.intp]:
     """A request of every batch: those of one batch share slot, start and end, and come in groups of its size."""
-    batch = replayed.batch
+    batch = done.batch
     if int(batch.max()) == 1:
         return np.arange(batch.size)
-    order = np.lexsort((batch, replayed.completion_ns, replayed.start_ns, replayed.slot))
-    columns = np.stack((replayed.slot, replayed.start_ns, replayed.completion_ns, batch))[:, order]
+    order = np.lexsort((batch, done.completion_ns, done.start_ns, done.slot))
+    columns = np.stack((done.slot, done.start_ns, done.completion_ns, batch))[:, order]
     new = np.concatenate([[True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
     place = np.arange(batch.size)
     within = place - place[new][np.cumsum(new) - 1]
     return order[within % batch[order] == 0]
 
 
-def _per_slot(replayed: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Busy ns and requests of each slot; empty for unlimited slots."""
     if slots == 0:
         return (), ()
-    one = _one_of_each_batch(replayed)
+    one = _one_of_each_batch(done)
     busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, replayed.slot[one], (replayed.completion_ns - replayed.start_ns)[one])
-    served = np.bincount(replayed.slot, minlength=slots)
+    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
+    served = np.bincount(done.slot, minlength=slots)
     return tuple(int(value) for value in busy), tuple(int(value) for value in served)
 
 
-def _batch_sizes(replayed: Replayed) -> tuple[tuple[int, int], ...]:
+def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
     """(size, how many batches of it)."""
-    requests = np.bincount(replayed.batch)
+    requests = np.bincount(done.batch)
     return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
 
 
@@ -381,12 +385,12 @@ def _endless_load(workload: Workload, table: Offered, rules: Rules) -> tuple[flo
     return rho, max(rho, float(own.max()))
 
 
-def _measured_load(replayed: Replayed, requests: Requests, slots: int) -> float:
+def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
     """Work of all batches over slots times the time from first to last arrival (to the last completion where all
     come at once); 0 for unlimited slots.
     """
-    one = _one_of_each_batch(replayed)
-    work = exact_sum((replayed.completion_ns - replayed.start_ns)[one])
+    one = _one_of_each_batch(done)
+    work = exact_sum((done.completion_ns - done.start_ns)[one])
     first = int(requests.arrival_ns[0])
     span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
     return work / (slots * span) if span and slots else 0.0
