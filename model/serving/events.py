@@ -378,10 +378,10 @@ def share(now, used, slot, flow, pool, loss):
             while True:
                 level = (capacity - (load - above)) / over
                 more, still = 0.0, 0.0
-                for j in range(used):
-                    if demand[j] > level and (not many or of[j] == p):
-                        more += demand[j]
-                        still += 1.0
+                for j in range(used):  # without branches: which slots are above is anybody's guess
+                    above_it = 1.0 if demand[j] > level and (not many or of[j] == p) else 0.0
+                    more += demand[j] * above_it
+                    still += above_it
                 if still == over or still == 0.0:
                     break
                 over, above = still, more
@@ -389,13 +389,11 @@ def share(now, used, slot, flow, pool, loss):
         for j in range(used):
             if many and of[j] != p:
                 continue
-            new = min(1.0, level * inverse[j]) if demand[j] > level else 1.0
-            if new == rate[j] or demand[j] == 0.0:
-                continue
             left = rest[j] - (now - since[j]) * rate[j]
-            rest[j], rate[j], since[j] = left, new, now
-            if new < 1.0:
-                left *= demand[j] * per_level
+            slowed = demand[j] > level
+            rest[j], since[j] = left, now
+            rate[j] = min(1.0, level * inverse[j]) if slowed else 1.0
+            left *= demand[j] * per_level if slowed else 1.0
             end[j] = max(now + math.ceil(left - 1e-6), begin[j] + length[j])
 
 
@@ -486,7 +484,7 @@ def advance(
             if stall > 0:
                 split_stall(j, stall, slot, profile, phase)
             if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
-                end[j], slot[S_FREE, j] = NEVER, now
+                end[j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_FREE, j] = NEVER, NEVER, 0, now
                 ask(j, 0.0, slot, flow, pool)
                 busy -= 1
                 first = slot[S_FIRST, j]
@@ -556,11 +554,11 @@ def advance(
 
             which = profile_of[plan, together] if shared else -1
             goes_on = service > 0
-            if which < 0:
-                slot[S_REPEATS, j] = 0
-                slot[S_BEGIN, j], slot[S_LENGTH, j] = now, service
-                if goes_on:
-                    end[j] = now + service
+            slot[S_REPEATS, j] = 0
+            if goes_on and which < 0:
+                slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, service, now
+                flow[F_RATE, j], flow[F_REST, j] = 1.0, float(service)
+                end[j] = now + service
             elif goes_on:
                 mean = 0.0
                 for k in range(first, first + together):

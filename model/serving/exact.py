@@ -85,9 +85,11 @@ class Replay:
         }
         parts = tuple((name, np.ascontiguousarray(found[name])) for name in PARTS)
         batch = np.bincount(run.leader, minlength=arrival.size)[run.leader].astype(np.int32)
-        for array in (run.start, run.completion, run.slot_of, batch, *(values for _, values in parts)):
+        # Of endless slots each batch has its own, whichever of the arrays' columns it was kept in.
+        slot = run.slot_of if self._rules.slots is not None else run.leader.astype(np.int32)
+        for array in (run.start, run.completion, slot, batch, *(values for _, values in parts)):
             array.setflags(write=False)
-        return Replayed(run.start, run.completion, run.slot_of, batch, parts)
+        return Replayed(run.start, run.completion, slot, batch, parts)
 
 
 def replay(
@@ -234,7 +236,7 @@ class _Run:
 
 def _idle(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     slot = np.zeros((ev.SLOT_ROWS, slots), np.int64)
-    slot[ev.S_END] = ev.NEVER
+    slot[ev.S_END] = slot[ev.S_BEGIN] = ev.NEVER
     return slot, np.zeros((ev.FLOW_ROWS, slots), np.float64)
 
 
@@ -358,10 +360,9 @@ def _contended(services: Services, rules: Rules) -> bool:
 
 def _one_line(rules: Rules) -> bool:
     """Whether a request waits only while every slot is busy."""
-    if rules.slots is None:
-        return True
-    limited = rules.admission_limit is not None and rules.admission_limit < rules.slots
-    return rules.placement in ("dynamic", "home-first", "stealing") and not limited
+    unlimited = rules.slots is None
+    limited = rules.admission_limit is not None and rules.admission_limit < (rules.slots or ev.NEVER)
+    return (unlimited or rules.placement in ("dynamic", "home-first", "stealing")) and not limited
 
 
 def _is_plain(rules: Rules) -> bool:
