@@ -7,27 +7,43 @@ Events are ends of phases, arrivals that find a slot idle, and lingers that run 
 together, in this order: requests arrive; phases end, in order of their slots; batches start, one after the other;
 then the bandwidth is shared anew. So what comes at t can start at t, and a slot that falls free at t serves it.
 
-A batch takes its whole time as one phase, or the phases of its profile. Ends of phases come from running totals: all
-launches so far, plus all else so far times the batch's size, rounded to the nearest ns; where fallback, off-home or
-throttle stretch the batch, that is stretched and rounded down. So phases sum to the batch's time exactly, and each is
-rounded once. Bytes scale with size and not with the stretch: demand is the profile's, over the stretch.
-
-Sharing (MINICASE 3.5): demand d = bytes / base. While the demands of a pool sum to at most its bandwidth (up to
-1e-12, so that c demands of B / c fit), all run at rate 1; else at ``min(1, level / d)`` with the max-min level. A
-phase ends at ``ceil(now + rest / rate)``; its stall, end - begin - length, is never negative: rates are at most 1, and
-rounding is monotone. The rest is float64, not fixed point: hours of work and rates of 1e-6 both fit, whole numbers
-stay exact where rates are 1, and the same operations give the same bits everywhere. It is brought up to date only
-when its rate changes; a rest under a millionth of a ns counts as none, so that a division's rounding never costs a
-whole ns.
+How a batch goes through its phases, and what they get of the bandwidth, is `phases.py`'s.
 """
 
 from __future__ import annotations
 
-import math
-
 from ..compiled import kernel
+from .phases import (
+    F_RATE,
+    F_REST,
+    F_SIZE,
+    F_STRETCH,
+    NEVER,
+    S_BEGIN,
+    S_BURST,
+    S_COUNT,
+    S_END,
+    S_FIRST,
+    S_FIXED,
+    S_FREE,
+    S_LENGTH,
+    S_POOL,
+    S_PROFILE,
+    S_REACHED,
+    S_REFETCH,
+    S_REPEATS,
+    S_ROW,
+    S_SCALED,
+    S_SERVICE,
+    S_SINCE,
+    S_SPILL,
+    S_STEADY,
+    ask,
+    next_phase,
+    share,
+    split_stall,
+)
 
-NEVER = 1 << 62
 # Columns of ``offer``: int64[n, OFFER_COLUMNS].
 Q_STREAM, Q_PLAN, Q_OWN, Q_PAD, Q_PAD_DEN, Q_FALL, Q_FALL_DEN = range(7)
 OFFER_COLUMNS = 7
@@ -35,38 +51,8 @@ OFFER_COLUMNS = 7
 # Its requests are queue[head:tail] so far.
 G_HEAD, G_TAIL, G_BATCH, G_LINGER, G_PRIORITY, G_STREAM = range(6)
 LANE_COLUMNS = 6
-# Rows of ``slot``: int64[SLOT_ROWS, slots].
-(
-    S_END,  # of the phase; NEVER where idle
-    S_FREE,  # since when
-    S_BEGIN,  # of the phase
-    S_LENGTH,  # of the phase at rate 1
-    S_SINCE,  # when the rest was last brought up to date
-    S_FIRST,  # the batch is queue[first : first + count]
-    S_COUNT,
-    S_PROFILE,  # -1: one phase
-    S_ROW,  # next phase
-    S_REPEATS,  # left, this one included
-    S_FIXED,  # launches until the phase's end
-    S_SCALED,  # the rest until there
-    S_REACHED,  # ns of the batch's time until there
-    S_SERVICE,  # the batch's time at rate 1
-    S_POOL,
-    S_BURST,  # stalls so far
-    S_STEADY,
-    S_SPILL,
-    S_REFETCH,
-) = range(19)
-SLOT_ROWS = 19
-# Rows of ``flow``: float64[FLOW_ROWS, slots].
-F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH = range(6)
-FLOW_ROWS = 6
-# Columns of ``phase``: int64[phases, PHASE_COLUMNS]. Spill and refetch are out of M_WHOLE, all below 2**31.
-M_KIND, M_BASE, M_WHOLE, M_SPILL, M_REFETCH = range(5)
-PHASE_COLUMNS = 5
-LAUNCH, STEADY = 0, 3
 # Columns of ``parts``: int64[n, PART_COLUMNS].
-(P_BASE, P_PADDING, P_FALLBACK, P_OFF_HOME, P_BURST, P_STEADY, P_SPILL, P_REFETCH, P_THROTTLE) = range(9)
+P_BASE, P_PADDING, P_FALLBACK, P_OFF_HOME, P_BURST, P_STEADY, P_SPILL, P_REFETCH, P_THROTTLE = range(9)
 PART_COLUMNS = 9
 # ``rule``: int64[RULES].
 (
@@ -168,6 +154,7 @@ def ready(lane, now, lanes, queue, arrival):
 @kernel(
     "UniTuple(int64, 2)(int64, boolean, int64, int64[::1], int64[:,::1], int64[:,::1], boolean[:,::1], boolean[:,::1],"
     "int64[::1], int64[::1], int64[:,::1])",
+    inline=True,
     borrows=True,
 )
 def oldest(of_stream, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer):
@@ -271,127 +258,7 @@ def by_deficit(
 
 
 @kernel(
-    "boolean(int64, int64, int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
-    inline=True,
-    borrows=True,
-)
-def next_phase(j, now, slot, flow, profile, phase, demand):
-    """Begin the next phase of some length on slot `j`; False: the batch is done."""
-    row, repeats, which = slot[S_ROW, j], slot[S_REPEATS, j], slot[S_PROFILE, j]
-    while repeats > 0:
-        fixed, scaled = slot[S_FIXED, j], slot[S_SCALED, j]
-        if phase[row, M_KIND] == LAUNCH:
-            fixed += phase[row, M_BASE]
-        else:
-            scaled += phase[row, M_BASE]
-        slot[S_FIXED, j], slot[S_SCALED, j] = fixed, scaled
-        if flow[F_SIZE, j] != 1.0:
-            scaled = round(flow[F_SIZE, j] * scaled)
-        reached = fixed + scaled
-        if flow[F_STRETCH, j] != 1.0:
-            reached = min(slot[S_SERVICE, j], int(reached * flow[F_STRETCH, j]))
-        this = row
-        row += 1
-        if row == profile[which, 1]:
-            row = profile[which, 0]
-            repeats -= 1
-            if repeats == 0:
-                reached = slot[S_SERVICE, j]
-        length = reached - slot[S_REACHED, j]
-        slot[S_REACHED, j] = reached
-        if length > 0:
-            slot[S_ROW, j], slot[S_REPEATS, j] = row, repeats
-            slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, length, now
-            slot[S_END, j] = now + length
-            flow[F_DEMAND, j] = demand[this, 0] / flow[F_STRETCH, j]
-            flow[F_INVERSE, j] = demand[this, 1] * flow[F_STRETCH, j]
-            flow[F_RATE, j], flow[F_REST, j] = 1.0, float(length)
-            return True
-    slot[S_REPEATS, j] = 0
-    return False
-
-
-@kernel("void(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])", inline=True, borrows=True)
-def split_stall(j, stall, slot, profile, phase):
-    """Add the stall of the phase that ends on slot `j` to its causes by byte share, largest remainder."""
-    which = slot[S_PROFILE, j]
-    row = slot[S_ROW, j] - 1
-    if row < profile[which, 0]:
-        row = profile[which, 1] - 1
-    other = S_STEADY if phase[row, M_KIND] == STEADY else S_BURST
-    whole, spill, refetch = phase[row, M_WHOLE], phase[row, M_SPILL], phase[row, M_REFETCH]
-    if spill == 0 and refetch == 0:
-        slot[other, j] += stall
-        return
-    # stall = times * whole + left, so that no product leaves 62 bits.
-    times, left = stall // whole, stall % whole
-    rest = whole - spill - refetch
-    a, b, c = left * rest // whole, left * spill // whole, left * refetch // whole
-    for _ in range(left - a - b - c):
-        over_a, over_b, over_c = left * rest - a * whole, left * spill - b * whole, left * refetch - c * whole
-        if over_a >= over_b and over_a >= over_c:
-            a += 1
-        elif over_b >= over_c:
-            b += 1
-        else:
-            c += 1
-    slot[other, j] += times * rest + a
-    slot[S_SPILL, j] += times * spill + b
-    slot[S_REFETCH, j] += times * refetch + c
-
-
-@kernel(
-    "void(int64, int64, int64[::1], int64[:,::1], float64[:,::1], float64[::1], float64, boolean)",
-    borrows=True,
-)
-def share(now, used, state, slot, flow, pools, loss, many):
-    """Share the bandwidth of each pool among the phases that run; new ends where a rate changes."""
-    end, since, begin, length, pool = slot[S_END], slot[S_SINCE], slot[S_BEGIN], slot[S_LENGTH], slot[S_POOL]
-    demand, inverse, rate, rest = flow[F_DEMAND], flow[F_INVERSE], flow[F_RATE], flow[F_REST]
-    efficiency = 1.0
-    if loss > 0.0:
-        users = 0
-        for j in range(used):
-            if demand[j] > 0.0:
-                users += 1
-        if users > 1:
-            efficiency = 1.0 - loss * (users - 1) / users
-    for p in range(pools.size):
-        capacity = pools[p] * efficiency
-        total, users = 0.0, 0
-        for j in range(used):
-            if demand[j] > 0.0 and (not many or pool[j] == p):
-                total += demand[j]
-                users += 1
-        level, per_level = math.inf, 0.0
-        if total > capacity * (1.0 + 1e-12):
-            level = capacity / users
-            while True:
-                below, count = 0.0, 0
-                for j in range(used):
-                    if demand[j] <= level and demand[j] > 0.0 and (not many or pool[j] == p):
-                        below += demand[j]
-                        count += 1
-                higher = (capacity - below) / (users - count) if count < users else level
-                if higher <= level:
-                    break
-                level = higher
-            per_level = 1.0 / level
-        for j in range(used):
-            if demand[j] == 0.0 or (many and pool[j] != p):
-                continue
-            new = 1.0 if demand[j] <= level else min(1.0, level * inverse[j])
-            if new == rate[j]:
-                continue
-            left = rest[j] - (now - since[j]) * rate[j]
-            rest[j], rate[j], since[j] = left, new, now
-            if new < 1.0:
-                left *= demand[j] * per_level
-            end[j] = max(now + math.ceil(left - 1e-6), begin[j] + length[j])
-
-
-@kernel(
-    "int64(int64, int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    "int64(int64, int64[::1], int64[::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[:,::1])",
@@ -401,7 +268,7 @@ def advance(
     budget,  # events, at most
     rule,
     state,
-    pools,  # float64[pools] bytes/ns
+    pool,  # float64[POOL_ROWS, pools]
     loss,
     edges,  # of throttle windows
     arrival,
@@ -435,16 +302,19 @@ def advance(
     count, capacity = arrival.size, slot.shape[1]
     end = slot[S_END]
     shared, limit = rule[R_SHARED] != 0, rule[R_LIMIT]
-    stealing, many = rule[R_PLACEMENT] == STEALING, pools.size > 1
+    stealing = rule[R_PLACEMENT] == STEALING
     now, following = state[X_NOW], state[X_NEXT]
     busy, used, waiting = state[X_BUSY], state[X_USED], state[X_WAITING]
     cut_short = state[X_CUT_SHORT] != 0
     answer, events = MORE, 0
     while events < budget:
         events += 1
-        moment = NEVER
+        moment, which, ties = NEVER, 0, 0
         for j in range(used):
-            moment = min(moment, end[j])
+            if end[j] < moment:
+                moment, which, ties = end[j], j, 1
+            elif end[j] == moment:
+                ties += 1
         if busy < limit and following < count:
             moment = min(moment, arrival[following])
         if rule[R_LINGERS] != 0 and busy < limit and waiting > 0:
@@ -466,15 +336,16 @@ def advance(
             following += 1
             waiting += 1
 
-        for j in range(used):
+        for j in range(which, used if ties > 1 else which + 1):
             if end[j] != now:
                 continue
             changed = True
             stall = now - slot[S_BEGIN, j] - slot[S_LENGTH, j]
             if stall > 0:
                 split_stall(j, stall, slot, profile, phase)
-            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, profile, phase, demand):
-                end[j], slot[S_FREE, j], flow[F_DEMAND, j] = NEVER, now, 0.0
+            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
+                end[j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_FREE, j] = NEVER, NEVER, 0, now
+                ask(j, 0.0, slot, flow, pool)
                 busy -= 1
                 first = slot[S_FIRST, j]
                 for k in range(first, first + slot[S_COUNT, j]):
@@ -543,11 +414,11 @@ def advance(
 
             which = profile_of[plan, together] if shared else -1
             goes_on = service > 0
-            if which < 0:
-                slot[S_REPEATS, j] = 0
-                slot[S_BEGIN, j], slot[S_LENGTH, j], flow[F_DEMAND, j] = now, service, 0.0
-                if goes_on:
-                    end[j] = now + service
+            slot[S_REPEATS, j] = 0
+            if goes_on and which < 0:
+                slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, service, now
+                flow[F_RATE, j], flow[F_REST, j] = 1.0, float(service)
+                end[j] = now + service
             elif goes_on:
                 mean = 0.0
                 for k in range(first, first + together):
@@ -558,7 +429,7 @@ def advance(
                 slot[S_REPEATS, j], slot[S_SERVICE, j] = profile[which, 2], service
                 slot[S_FIXED, j], slot[S_SCALED, j], slot[S_REACHED, j] = 0, 0, 0
                 slot[S_POOL, j] = pool_of[stream]
-                goes_on = next_phase(j, now, slot, flow, profile, phase, demand)
+                goes_on = next_phase(j, now, slot, flow, pool, profile, phase, demand)
                 changed = True
             if goes_on:
                 slot[S_FIRST, j], slot[S_COUNT, j] = first, together
@@ -574,7 +445,7 @@ def advance(
             answer = MORE_SLOTS
             break
         if shared and changed:
-            share(now, used, state, slot, flow, pools, loss, many)
+            share(now, used, slot, flow, pool, loss)
     state[X_NOW], state[X_NEXT] = now, following
     state[X_BUSY], state[X_USED], state[X_WAITING] = busy, used, waiting
     state[X_CUT_SHORT] = cut_short
