@@ -49,6 +49,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.judging",
     "model.cost.search_kernels",
     "model.serving.replay",
+    "model.serving.tail_kernels",
 )
 
 

@@ -123,7 +123,7 @@ def test_parts_by_hand():
     response = np.array([70, 10, 30, 20])
     queue = np.array([50, 0, 9, 4])
     parts = (("queue", queue), ("queue_imbalance", queue), ("base", response - queue))
-    assert parts_at(3, np.argsort(response), response, parts) == (
+    assert parts_at(3, response, parts) == (
         ("queue", 11),
         ("queue_imbalance", 11),
         ("base", 19),

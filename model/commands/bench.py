@@ -401,7 +401,7 @@ def _layout_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
 
 def _serving_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
     from ..serving.replay import replay_shared
-    from ..serving.tail import PERCENTILES, rank_of
+    from ..serving.tail import percentiles
 
     count = 2_000_000
     rng = np.random.default_rng(0)
@@ -416,7 +416,7 @@ def _serving_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
 
     def with_percentiles() -> None:
         replay()
-        np.partition(end - arrival, [rank_of(share, count) - 1 for _, share in PERCENTILES])
+        percentiles(end - arrival)
 
     for name, work in (("completions stored", replay), ("and four percentiles", with_percentiles)):
         yield Measurement(

@@ -29,6 +29,7 @@ from .tail import (
     jain,
     parts_at,
     parts_of_mean,
+    percentiles,
     rank_of,
     relaxation,
     too_few,
@@ -209,14 +210,13 @@ def _result(
 ) -> ServingResult:
     """Everything that is said of a replay; `slots` is 0 for unlimited ones."""
     response = requests.completion_ns - requests.arrival_ns
-    order = np.argsort(response, kind="stable")
     count = response.size
     busy, served = _per_slot(requests, slots)
     rho = _utilisation(stream, source, requests, slots)
     unstable = stream.arrivals.endless and rho >= 1.0
-    at = {name: int(response[order[rank_of(share, count) - 1]]) for name, share in PERCENTILES}
+    at = dict(zip((name for name, _ in PERCENTILES), percentiles(response), strict=True))
     parts = [
-        (name, parts_at(rank_of(share, count), order, response, requests.parts))
+        (name, parts_at(rank_of(share, count), response, requests.parts))
         for name, share in PERCENTILES
         if name != "p999"
     ]
@@ -237,7 +237,7 @@ def _result(
         p95_ns=at["p95"],
         p99_ns=at["p99"],
         p999_ns=at["p999"],
-        max_ns=int(response[order[-1]]),
+        max_ns=int(response.max()),
         sum_response_ns=exact_sum(response),
         completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
         throughput_rps=count / span_s if span_s > 0.0 else 0.0,

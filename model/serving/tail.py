@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .result import BuildUp
+from .tail_kernels import BINS, count_bins, pick_bins
 
 Times = NDArray[np.int64]
 Parts = tuple[tuple[str, Times], ...]
@@ -45,22 +46,55 @@ def exact_sum(values: Times) -> int:
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
-def parts_at(rank: int, order: NDArray[np.intp], response: Times, parts: Parts) -> Amounts:
+def ranked(values: Times, ranks: Sequence[int]) -> list[int]:
+    """The values at 1-based `ranks` in ascending order, exact; values are from 0 on.
+
+    Two passes whatever the number of ranks: count by magnitude, then sort what shares a bin with a rank.
+    """
+    values = _for_kernels(values)
+    counts = np.zeros(BINS, dtype=np.int64)
+    count_bins(values, counts)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    bins = np.searchsorted(below, np.asarray(ranks), side="left") - 1
+    wanted = np.zeros(BINS, dtype=np.bool_)
+    wanted[bins] = True
+    found = np.empty(int(counts[wanted].sum()), dtype=np.int64)
+    pick_bins(values, wanted, found)
+    found.sort()
+    # The picked values of a bin lie after those of the wanted bins before it.
+    before = np.concatenate([[0], np.cumsum(np.where(wanted, counts, 0))])
+    return [int(found[before[at] + rank - 1 - below[at]]) for rank, at in zip(ranks, bins, strict=True)]
+
+
+def percentiles(response: Times) -> list[int]:
+    """The response in ns at each of `PERCENTILES`, nearest rank."""
+    return ranked(response, [rank_of(share, response.size) for _, share in PERCENTILES])
+
+
+def _for_kernels(values: Times) -> Times:
+    """The same values as kernels take them: one piece, writable (a copy where they are not)."""
+    return values if values.flags.c_contiguous and values.flags.writeable else values.copy()
+
+
+def parts_at(rank: int, response: Times, parts: Parts) -> Amounts:
     """Parts of the response of 1-based `rank`, in whole ns; they sum to it exactly.
 
     With h = max(1, n // 200), parts are averaged over the ranks [r-h, r] and over [r, r+h], clipped to 1..n,
     and mixed by the lambda that makes the mixture of the two mean responses equal the response at r. That is
-    far less noisy than the one request at r. Rounded by largest remainder.
+    far less noisy than the one request at r. Rounded by largest remainder. Ranks of equal responses ascend in order
+    of arrival.
 
     Parameters
     ----------
-    order : int[n], requests in order of their response.
     parts : (name, int64[n]) each; those of `WITHIN` are not part of the sum.
     """
-    half = max(1, order.size // 200)
-    low = order[max(0, rank - 1 - half) : rank]
-    high = order[rank - 1 : rank + half]
-    value = int(response[order[rank - 1]])
+    half = max(1, response.size // 200)
+    lowest, highest = max(1, rank - half), min(response.size, rank + half)
+    least, value, most = ranked(response, (lowest, rank, highest))
+    near = np.flatnonzero((response >= least) & (response <= most))
+    near = near[np.argsort(response[near], kind="stable")]
+    near = near[lowest - 1 - int(np.count_nonzero(response < least)) :]
+    low, high = near[: rank - lowest + 1], near[rank - lowest : highest - lowest + 1]
     below = Fraction(exact_sum(response[low]), low.size)
     above = Fraction(exact_sum(response[high]), high.size)
     mix = Fraction(0) if below == above else (value - below) / (above - below)
