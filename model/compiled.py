@@ -50,6 +50,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.search_kernels",
     "model.serving.replay",
     "model.serving.tail_kernels",
+    "model.serving.slowdown_kernels",
 )
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from model.cost.result import PHASE_KINDS
 from model.serving.arrivals import synthetic
+from model.serving.intervals import batch_means, relaxation, too_few
 from model.serving.serve import serve
-from model.serving.tail import interval, jain, parts_at, rank_of, relaxation, too_few
+from model.serving.tail import jain, parts_at, rank_of
 from model.serving.workload import DrawnService, Stream, Throttle, Workload, load_workload
 
 RATE = 1000.0  # of one slot's service, so that the mean service time is 1 ms
@@ -104,7 +105,7 @@ def test_relaxation_of_an_autoregressive_series():
 
 
 def test_interval_is_exact_where_nothing_varies():
-    low, high = interval(np.full(1_000, 5_000_000), Fraction(95, 100))
+    ((low, high),) = batch_means(np.full(1_000, 5_000_000), [Fraction(95, 100)])
     assert low == high == pytest.approx(0.005)
     assert too_few(1_999, 1.0, Fraction(95, 100)) and not too_few(2_000, 1.0, Fraction(95, 100))
 

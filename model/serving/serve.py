@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .arrivals import LATEST_NS, exact
+from .intervals import Intervals, intervals
 from .profile import launch_ns
 from .replay import replay_round_robin, replay_shared
 from .result import Requests, ServiceProfile, ServingResult
@@ -25,14 +26,11 @@ from .tail import (
     Times,
     build_up,
     exact_sum,
-    interval,
     jain,
     parts_at,
     parts_of_mean,
     percentiles,
     rank_of,
-    relaxation,
-    too_few,
     waiting_beside_idle,
 )
 from .workload import UNLIMITED, DrawnService, GivenService, Stream, Workload
@@ -220,9 +218,8 @@ def _result(
         for name, share in PERCENTILES
         if name != "p999"
     ]
-    steady = stream.arrivals.endless and not unstable
-    relaxed = relaxation(response) if steady else 1.0
-    few = tuple(name for name, share in PERCENTILES if steady and too_few(count, relaxed, share))
+    recorded = stream.arrivals.recorded
+    trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
     objective = stream.objective
     span_s = (int(requests.completion_ns.max()) - int(requests.arrival_ns[0])) * 1e-9
     return ServingResult(
@@ -249,11 +246,11 @@ def _result(
         slo_percentile=objective.percentile if objective else None,
         slo_response_s=objective.response_s if objective else None,
         slo_attainment=_attainment(response, objective.response_s) if objective else None,
-        interval_s=tuple(
-            (name, interval(response, share)) for name, share in PERCENTILES if steady and name not in few
-        ),
-        too_few=few,
-        notes=_notes(workload, stream, source, profile, slots, rho, unstable),
+        interval_s=trust.bounds_s,
+        interval_method=trust.method,
+        # Of a trace itself every percentile is exact, whatever it says of others like it.
+        too_few=() if recorded else trust.too_few,
+        notes=_notes(workload, stream, source, profile, slots, rho, unstable, trust),
         seconds=time.perf_counter() - began,
         rate_per_s=stream.arrivals.rate_per_s,
         build_up=None if unstable else build_up(requests.arrival_ns, requests.start_ns),
@@ -309,6 +306,7 @@ def _notes(
     slots: int,
     rho: float,
     unstable: bool,
+    trust: Intervals,
 ) -> tuple[str, ...]:
     """What a reader must know before believing the numbers."""
     said = list(workload.notes)
@@ -335,7 +333,14 @@ def _notes(
     if planned and stream.jitter_cv == 0.0:
         said.append("all requests are the same size: the workload states no jitter")
     if stream.arrivals.recorded:
-        said.append("percentiles are exact for this trace; they have no interval for other traces like it")
+        said.append("percentiles are exact for this trace" + _of_others(trust))
     elif not unstable:
         said.append("synthetic load, from an empty start; nothing is dropped as warm-up")
     return tuple(said)
+
+
+def _of_others(trust: Intervals) -> str:
+    """What a trace says of other traces like it."""
+    some = "; intervals, by block bootstrap, are for other traces like it" if trust.bounds_s else ""
+    few = f"; it is too short for an interval of {', '.join(trust.too_few)}" if trust.too_few else ""
+    return some + few

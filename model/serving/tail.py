@@ -1,4 +1,4 @@
-"""What a tail is and what it is made of: nearest rank, parts that sum, intervals, fairness.
+"""What a tail is and what it is made of: nearest rank, parts that sum, fairness.
 
 Knows int64 arrays of responses and of their parts; knows nothing of how they came about. Sums and parts are
 exact: Python integers and fractions, no float.
@@ -31,9 +31,6 @@ PERCENTILES: tuple[tuple[str, Fraction], ...] = (
 WITHIN: dict[str, str] = {"queue_imbalance": "queue"}
 
 _BUSIEST_NS = 60 * 10**9
-_BATCHES = 20
-_STUDENT_T = 2.093  # two-sided 95 %, 19 degrees of freedom
-_LONGEST_SERIES = 1 << 20
 
 
 def rank_of(share: Fraction, count: int) -> int:
@@ -189,47 +186,3 @@ def jain(values: Sequence[int]) -> float:
     """Jain's fairness index ``(sum x)**2 / (n sum x**2)``; 1.0 where nobody has anything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
-
-
-def relaxation(response: Times) -> float:
-    """How many consecutive requests count as one independent one: ``1 + 2 sum of autocorrelations``.
-
-    The sum stops at the first lag of at least five times its value (Sokal's self-consistent window). For
-    M/M/1 it is close to the relaxation time in requests. Longer series are judged by their first 2**20.
-    """
-    series = response[:_LONGEST_SERIES].astype(np.float64)
-    series -= series.mean()
-    variance = float((series * series).sum())  # no BLAS: its threads cost more than the sum
-    if variance == 0.0:
-        return 1.0
-    spectrum = np.fft.rfft(series, 1 << (2 * series.size - 1).bit_length())
-    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[: series.size] / variance
-    sums = 2.0 * np.cumsum(correlation) - 1.0
-    stop = np.flatnonzero(np.arange(sums.size) >= 5.0 * sums)
-    return max(1.0, float(sums[stop[0]] if stop.size else sums[-1]))
-
-
-def too_few(count: int, relaxed: float, share: Fraction) -> bool:
-    """Whether `count` requests are too few to give a percentile an interval.
-
-    Our rule: at least 1,000 relaxation times for p95, more for a rarer event in proportion to its standard
-    error, ``1000 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile.
-    """
-    rare = float(1 - share)
-    return count * rare < 100.0 or count < 1000.0 * relaxed * math.sqrt(0.05 / rare)
-
-
-def interval(response: Times, share: Fraction) -> tuple[float, float]:
-    """95 % interval in seconds of a percentile of steady load, by 20 contiguous batches.
-
-    Student's t on the batches' percentiles, around that of the whole run. (An order-statistic interval would
-    ignore autocorrelation and contain the truth in 9 to 28 % of cases.)
-    """
-    found: list[int] = []
-    for batch in np.array_split(response, _BATCHES):
-        rank = rank_of(share, batch.size)
-        found.append(int(np.partition(batch, rank - 1)[rank - 1]))
-    rank = rank_of(share, response.size)
-    centre = int(np.partition(response, rank - 1)[rank - 1])
-    half = _STUDENT_T * float(np.std(found, ddof=1)) / math.sqrt(_BATCHES)
-    return (centre - half) * 1e-9, (centre + half) * 1e-9
