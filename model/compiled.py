@@ -51,6 +51,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.serving.replay",
     "model.serving.tail_kernels",
     "model.serving.slowdown_kernels",
+    "model.serving.events",
 )
 
 

@@ -1,0 +1,582 @@
+"""Kernels: batches through slots, event by event, in integer nanoseconds, with DRAM shared between them.
+
+Know arrays and scalars only; `exact.py` lays them out. A run can stop after any event and go on later: all that it
+remembers lies in its arrays.
+
+Events are ends of phases, arrivals that find a slot idle, and lingers that run out. All at one nanosecond are taken
+together, in this order: requests arrive; phases end, in order of their slots; batches start, one after the other;
+then the bandwidth is shared anew. So what comes at t can start at t, and a slot that falls free at t serves it.
+
+A batch takes its whole time as one phase, or the phases of its profile. Ends of phases come from running totals: all
+launches so far, plus all else so far times the batch's size, rounded to the nearest ns; where fallback, off-home or
+throttle stretch the batch, that is stretched and rounded down. So phases sum to the batch's time exactly, and each is
+rounded once. Bytes scale with size and not with the stretch: demand is the profile's, over the stretch.
+
+Sharing (MINICASE 3.5): demand d = bytes / base. While the demands of a pool sum to at most its bandwidth (up to
+1e-12, so that c demands of B / c fit), all run at rate 1; else at ``min(1, level / d)`` with the max-min level. A
+phase ends at ``ceil(now + rest / rate)``; its stall, end - begin - length, is never negative: rates are at most 1, and
+rounding is monotone. The rest is float64, not fixed point: hours of work and rates of 1e-6 both fit, whole numbers
+stay exact where rates are 1, and the same operations give the same bits everywhere. It is brought up to date only
+when its rate changes; a rest under a millionth of a ns counts as none, so that a division's rounding never costs a
+whole ns.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..compiled import kernel
+
+NEVER = 1 << 62
+# Columns of ``offer``: int64[n, OFFER_COLUMNS].
+Q_STREAM, Q_PLAN, Q_OWN, Q_PAD, Q_PAD_DEN, Q_FALL, Q_FALL_DEN = range(7)
+OFFER_COLUMNS = 7
+# Columns of ``lane``, a first-in-first-out line of requests that batch with each other: int64[lanes, LANE_COLUMNS].
+# Its requests are queue[head:tail] so far.
+G_HEAD, G_TAIL, G_BATCH, G_LINGER, G_PRIORITY, G_STREAM = range(6)
+LANE_COLUMNS = 6
+# Rows of ``slot``: int64[SLOT_ROWS, slots].
+(
+    S_END,  # of the phase; NEVER where idle
+    S_FREE,  # since when
+    S_BEGIN,  # of the phase
+    S_LENGTH,  # of the phase at rate 1
+    S_SINCE,  # when the rest was last brought up to date
+    S_FIRST,  # the batch is queue[first : first + count]
+    S_COUNT,
+    S_PROFILE,  # -1: one phase
+    S_ROW,  # next phase
+    S_REPEATS,  # left, this one included
+    S_FIXED,  # launches until the phase's end
+    S_SCALED,  # the rest until there
+    S_REACHED,  # ns of the batch's time until there
+    S_SERVICE,  # the batch's time at rate 1
+    S_POOL,
+    S_BURST,  # stalls so far
+    S_STEADY,
+    S_SPILL,
+    S_REFETCH,
+) = range(19)
+SLOT_ROWS = 19
+# Rows of ``flow``: float64[FLOW_ROWS, slots].
+F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH = range(6)
+FLOW_ROWS = 6
+# Columns of ``phase``: int64[phases, PHASE_COLUMNS]. Spill and refetch are out of M_WHOLE, all below 2**31.
+M_KIND, M_BASE, M_WHOLE, M_SPILL, M_REFETCH = range(5)
+PHASE_COLUMNS = 5
+LAUNCH, STEADY = 0, 3
+# Columns of ``parts``: int64[n, PART_COLUMNS].
+(P_BASE, P_PADDING, P_FALLBACK, P_OFF_HOME, P_BURST, P_STEADY, P_SPILL, P_REFETCH, P_THROTTLE) = range(9)
+PART_COLUMNS = 9
+# ``rule``: int64[RULES].
+(
+    R_PLACEMENT,
+    R_DISCIPLINE,
+    R_LIMIT,
+    R_LINGERS,
+    R_OFF_HOME,
+    R_SHARED,  # 0: bandwidth without end
+    R_NUM,
+    R_DEN,
+) = range(8)
+RULES = 8
+LEAST_FREE, LOWEST, BOUND, HOME_FIRST, STEALING = range(5)
+FIFO, PRIORITY, DEFICIT = range(3)
+# ``state``: int64[STATES].
+X_NOW, X_NEXT, X_DONE, X_BUSY, X_USED, X_WAITING, X_TURN, X_GRANTED, X_CUT_SHORT, X_EVENTS = range(10)
+STATES = 10
+# What `advance` answers.
+FINISHED, MORE, MORE_SLOTS = range(3)
+
+
+@kernel(
+    "int64(int64, int64, int64[::1], int64[:,::1], float64[::1], int64[:,::1], int64[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def alone(first, count, queue, offer, size, base, launch):
+    """Ns that the batch queue[first : first + count] takes alone, before fallback."""
+    q = queue[first]
+    plan = offer[q, Q_PLAN]
+    own = offer[q, Q_OWN]
+    mean = size[q]
+    for k in range(first + 1, first + count):
+        own += offer[queue[k], Q_OWN]
+        mean += size[queue[k]]
+    mean /= count
+    fixed = launch[plan, count]
+    rest = base[plan, count] - fixed + own
+    if mean != 1.0:
+        rest = round(mean * rest)
+    return fixed + rest
+
+
+@kernel("boolean(int64, int64[::1])", inline=True, borrows=True)
+def inside(moment, edges):
+    """Whether an odd number of edges lies at or before `moment`."""
+    low, high = 0, edges.size
+    while low < high:
+        middle = (low + high) // 2
+        if edges[middle] <= moment:
+            low = middle + 1
+        else:
+            high = middle
+    return low % 2 == 1
+
+
+@kernel(
+    "int64(int64, int64, boolean, int64, int64[:,::1], boolean[:,::1], boolean[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def place(lane, stream, at_home, placement, slot, allowed, home):
+    """The idle slot for the first batch of a lane, or -1; `at_home`: only one of the stream's own."""
+    end, free = slot[S_END], slot[S_FREE]
+    if placement == LOWEST:  # one beyond the last may be taken, if the arrays have it
+        for j in range(slot.shape[1]):
+            if end[j] == NEVER:
+                return j
+        return -1
+    best = -1
+    if placement >= HOME_FIRST:
+        for j in range(slot.shape[1]):
+            if end[j] == NEVER:
+                if home[stream, j]:
+                    return j
+                if best < 0:
+                    best = j
+        return -1 if at_home else best
+    for j in range(slot.shape[1]):
+        if (
+            end[j] == NEVER
+            and (best < 0 or free[j] < free[best])
+            and (placement == LEAST_FREE or allowed[lane, j])
+        ):
+            best = j
+    return best
+
+
+@kernel("boolean(int64, int64, int64[:,::1], int64[::1], int64[::1])", inline=True, borrows=True)
+def ready(lane, now, lanes, queue, arrival):
+    """Whether the lane has a batch that need not wait for more."""
+    head, waiting = lanes[lane, G_HEAD], lanes[lane, G_TAIL] - lanes[lane, G_HEAD]
+    if waiting <= 0:
+        return False
+    return waiting >= lanes[lane, G_BATCH] or arrival[queue[head]] + lanes[lane, G_LINGER] <= now
+
+
+@kernel(
+    "UniTuple(int64, 2)(int64, boolean, int64, int64[::1], int64[:,::1], int64[:,::1], boolean[:,::1], boolean[:,::1],"
+    "int64[::1], int64[::1], int64[:,::1])",
+    borrows=True,
+)
+def oldest(of_stream, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer):
+    """Lane and slot of the batch that goes first by priority (where that counts), then age; (-1, -1): none.
+
+    of_stream : -1, or only the lanes of this stream.
+    """
+    found, where, first, rank = -1, -1, 0, 0
+    for lane in range(lanes.shape[0]):
+        if of_stream >= 0 and lanes[lane, G_STREAM] != of_stream:
+            continue
+        if not ready(lane, now, lanes, queue, arrival):
+            continue
+        head = queue[lanes[lane, G_HEAD]]
+        priority = lanes[lane, G_PRIORITY] if rule[R_DISCIPLINE] == PRIORITY else 0
+        if found >= 0 and (priority < rank or (priority == rank and head > first)):
+            continue
+        j = place(lane, offer[head, Q_STREAM], at_home, rule[R_PLACEMENT], slot, allowed, home)
+        if j >= 0:
+            found, where, first, rank = lane, j, head, priority
+    return found, where
+
+
+@kernel(
+    "int64(int64, int64[:,::1], int64[::1], int64[:,::1], float64[::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def asked(lane, lanes, queue, offer, size, base, launch):
+    """Ns that the lane's first batch takes alone, fallback included."""
+    first = lanes[lane, G_HEAD]
+    count = min(lanes[lane, G_BATCH], lanes[lane, G_TAIL] - first)
+    q = queue[first]
+    return alone(first, count, queue, offer, size, base, launch) * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
+
+
+@kernel(
+    "UniTuple(int64, 2)(boolean, int64, int64[::1], int64[::1], int64[:,::1], int64[:,::1], boolean[:,::1],"
+    "boolean[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1], int64[:,::1], int64[:,::1], int64[::1],"
+    "int64[::1])",
+    borrows=True,
+)
+def by_deficit(
+    at_home,
+    now,
+    rule,
+    state,
+    lanes,
+    slot,
+    allowed,
+    home,
+    queue,
+    arrival,
+    offer,
+    size,
+    base,
+    launch,
+    deficit,
+    quantum,
+):
+    """Lane and slot by deficit round robin (Shreedhar and Varghese 1996); (-1, -1): none.
+
+    Streams in turn; a turn adds the stream's quantum once and serves while the deficit covers what the batch takes
+    alone. Streams that have nothing to start are passed over; those that have nothing at all lose their deficit.
+    """
+    if oldest(-1, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer)[0] < 0:
+        return -1, -1
+    turns = 0
+    while True:
+        s = state[X_TURN]
+        lane, j = oldest(s, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer)
+        if lane >= 0:
+            if state[X_GRANTED] == 0:
+                deficit[s] += quantum[s]
+                state[X_GRANTED] = 1
+            asks = asked(lane, lanes, queue, offer, size, base, launch)
+            if asks <= deficit[s]:
+                deficit[s] -= asks
+                return lane, j
+        else:
+            empty = True
+            for k in range(lanes.shape[0]):
+                if lanes[k, G_STREAM] == s and lanes[k, G_TAIL] > lanes[k, G_HEAD]:
+                    empty = False
+            if empty:
+                deficit[s] = 0
+        state[X_TURN] = s + 1 if s + 1 < deficit.size else 0
+        state[X_GRANTED] = 0
+        turns += 1
+        if turns != deficit.size:
+            continue
+        # Rounds in which nobody can be served are counted, not walked: a quantum may be a millionth of a batch.
+        rounds = NEVER
+        for add in range(2):
+            for s in range(deficit.size):
+                lane, j = oldest(s, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer)
+                if lane >= 0 and add == 0:
+                    asks = asked(lane, lanes, queue, offer, size, base, launch)
+                    rounds = min(rounds, (asks - deficit[s] - 1) // quantum[s])
+                elif lane >= 0:
+                    deficit[s] += rounds * quantum[s]
+
+
+@kernel(
+    "boolean(int64, int64, int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def next_phase(j, now, slot, flow, profile, phase, demand):
+    """Begin the next phase of some length on slot `j`; False: the batch is done."""
+    row, repeats, which = slot[S_ROW, j], slot[S_REPEATS, j], slot[S_PROFILE, j]
+    while repeats > 0:
+        fixed, scaled = slot[S_FIXED, j], slot[S_SCALED, j]
+        if phase[row, M_KIND] == LAUNCH:
+            fixed += phase[row, M_BASE]
+        else:
+            scaled += phase[row, M_BASE]
+        slot[S_FIXED, j], slot[S_SCALED, j] = fixed, scaled
+        if flow[F_SIZE, j] != 1.0:
+            scaled = round(flow[F_SIZE, j] * scaled)
+        reached = fixed + scaled
+        if flow[F_STRETCH, j] != 1.0:
+            reached = min(slot[S_SERVICE, j], int(reached * flow[F_STRETCH, j]))
+        this = row
+        row += 1
+        if row == profile[which, 1]:
+            row = profile[which, 0]
+            repeats -= 1
+            if repeats == 0:
+                reached = slot[S_SERVICE, j]
+        length = reached - slot[S_REACHED, j]
+        slot[S_REACHED, j] = reached
+        if length > 0:
+            slot[S_ROW, j], slot[S_REPEATS, j] = row, repeats
+            slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, length, now
+            slot[S_END, j] = now + length
+            flow[F_DEMAND, j] = demand[this, 0] / flow[F_STRETCH, j]
+            flow[F_INVERSE, j] = demand[this, 1] * flow[F_STRETCH, j]
+            flow[F_RATE, j], flow[F_REST, j] = 1.0, float(length)
+            return True
+    slot[S_REPEATS, j] = 0
+    return False
+
+
+@kernel("void(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])", inline=True, borrows=True)
+def split_stall(j, stall, slot, profile, phase):
+    """Add the stall of the phase that ends on slot `j` to its causes by byte share, largest remainder."""
+    which = slot[S_PROFILE, j]
+    row = slot[S_ROW, j] - 1
+    if row < profile[which, 0]:
+        row = profile[which, 1] - 1
+    other = S_STEADY if phase[row, M_KIND] == STEADY else S_BURST
+    whole, spill, refetch = phase[row, M_WHOLE], phase[row, M_SPILL], phase[row, M_REFETCH]
+    if spill == 0 and refetch == 0:
+        slot[other, j] += stall
+        return
+    # stall = times * whole + left, so that no product leaves 62 bits.
+    times, left = stall // whole, stall % whole
+    rest = whole - spill - refetch
+    a, b, c = left * rest // whole, left * spill // whole, left * refetch // whole
+    for _ in range(left - a - b - c):
+        over_a, over_b, over_c = left * rest - a * whole, left * spill - b * whole, left * refetch - c * whole
+        if over_a >= over_b and over_a >= over_c:
+            a += 1
+        elif over_b >= over_c:
+            b += 1
+        else:
+            c += 1
+    slot[other, j] += times * rest + a
+    slot[S_SPILL, j] += times * spill + b
+    slot[S_REFETCH, j] += times * refetch + c
+
+
+@kernel(
+    "void(int64, int64, int64[::1], int64[:,::1], float64[:,::1], float64[::1], float64, boolean)",
+    borrows=True,
+)
+def share(now, used, state, slot, flow, pools, loss, many):
+    """Share the bandwidth of each pool among the phases that run; new ends where a rate changes."""
+    end, since, begin, length, pool = slot[S_END], slot[S_SINCE], slot[S_BEGIN], slot[S_LENGTH], slot[S_POOL]
+    demand, inverse, rate, rest = flow[F_DEMAND], flow[F_INVERSE], flow[F_RATE], flow[F_REST]
+    efficiency = 1.0
+    if loss > 0.0:
+        users = 0
+        for j in range(used):
+            if demand[j] > 0.0:
+                users += 1
+        if users > 1:
+            efficiency = 1.0 - loss * (users - 1) / users
+    for p in range(pools.size):
+        capacity = pools[p] * efficiency
+        total, users = 0.0, 0
+        for j in range(used):
+            if demand[j] > 0.0 and (not many or pool[j] == p):
+                total += demand[j]
+                users += 1
+        level, per_level = math.inf, 0.0
+        if total > capacity * (1.0 + 1e-12):
+            level = capacity / users
+            while True:
+                below, count = 0.0, 0
+                for j in range(used):
+                    if demand[j] <= level and demand[j] > 0.0 and (not many or pool[j] == p):
+                        below += demand[j]
+                        count += 1
+                higher = (capacity - below) / (users - count) if count < users else level
+                if higher <= level:
+                    break
+                level = higher
+            per_level = 1.0 / level
+        for j in range(used):
+            if demand[j] == 0.0 or (many and pool[j] != p):
+                continue
+            new = 1.0 if demand[j] <= level else min(1.0, level * inverse[j])
+            if new == rate[j]:
+                continue
+            left = rest[j] - (now - since[j]) * rate[j]
+            rest[j], rate[j], since[j] = left, new, now
+            if new < 1.0:
+                left *= demand[j] * per_level
+            end[j] = max(now + math.ceil(left - 1e-6), begin[j] + length[j])
+
+
+@kernel(
+    "int64(int64, int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
+    "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
+    "float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[:,::1])",
+    borrows=True,
+)
+def advance(
+    budget,  # events, at most
+    rule,
+    state,
+    pools,  # float64[pools] bytes/ns
+    loss,
+    edges,  # of throttle windows
+    arrival,
+    offer,
+    size,
+    queue,  # int64[n]: requests by lane, each lane's in order
+    lane_of,  # int64[n]
+    lanes,
+    allowed,  # bool[lanes, slots], for BOUND
+    home,  # bool[streams, slots], for HOME_FIRST and STEALING
+    off_home,  # int64[streams, slots, 2]
+    deficit,  # int64[streams]
+    quantum,  # int64[streams]
+    base,  # int64[plans, largest batch + 1]
+    launch,
+    profile_of,
+    profile,  # int64[profiles, 3]: first phase, last + 1, repeat
+    phase,
+    demand,  # float64[phases, 2]: bytes/ns and its inverse
+    pool_of,  # int64[streams]
+    slot,
+    flow,
+    start,
+    completion,
+    full,  # when the batch need not wait for more requests
+    slot_of,
+    leader,  # the oldest request of the batch
+    parts,
+):
+    """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
+    count, capacity = arrival.size, slot.shape[1]
+    end = slot[S_END]
+    shared, limit = rule[R_SHARED] != 0, rule[R_LIMIT]
+    stealing, many = rule[R_PLACEMENT] == STEALING, pools.size > 1
+    now, following = state[X_NOW], state[X_NEXT]
+    busy, used, waiting = state[X_BUSY], state[X_USED], state[X_WAITING]
+    cut_short = state[X_CUT_SHORT] != 0
+    answer, events = MORE, 0
+    while events < budget:
+        events += 1
+        moment = NEVER
+        for j in range(used):
+            moment = min(moment, end[j])
+        if busy < limit and following < count:
+            moment = min(moment, arrival[following])
+        if rule[R_LINGERS] != 0 and busy < limit and waiting > 0:
+            for lane in range(lanes.shape[0]):
+                if lanes[lane, G_TAIL] > lanes[lane, G_HEAD]:
+                    runs_out = arrival[queue[lanes[lane, G_HEAD]]] + lanes[lane, G_LINGER]
+                    if runs_out > now:
+                        moment = min(moment, runs_out)
+        if cut_short:
+            moment = now
+        if moment == NEVER:
+            answer = FINISHED
+            break
+        now = moment
+        changed, cut_short = cut_short, False
+
+        while following < count and arrival[following] <= now:
+            lanes[lane_of[following], G_TAIL] += 1
+            following += 1
+            waiting += 1
+
+        for j in range(used):
+            if end[j] != now:
+                continue
+            changed = True
+            stall = now - slot[S_BEGIN, j] - slot[S_LENGTH, j]
+            if stall > 0:
+                split_stall(j, stall, slot, profile, phase)
+            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, profile, phase, demand):
+                end[j], slot[S_FREE, j], flow[F_DEMAND, j] = NEVER, now, 0.0
+                busy -= 1
+                first = slot[S_FIRST, j]
+                for k in range(first, first + slot[S_COUNT, j]):
+                    q = queue[k]
+                    completion[q] = now
+                    parts[q, P_BURST] = slot[S_BURST, j]
+                    parts[q, P_STEADY] = slot[S_STEADY, j]
+                    parts[q, P_SPILL] = slot[S_SPILL, j]
+                    parts[q, P_REFETCH] = slot[S_REFETCH, j]
+                    state[X_DONE] += 1
+        while used > 0 and end[used - 1] == NEVER:
+            used -= 1
+
+        while waiting > 0 and busy < limit:
+            lane, j = -1, -1
+            for wide in range(2):
+                at_home = stealing and wide == 0
+                if rule[R_DISCIPLINE] == DEFICIT:
+                    lane, j = by_deficit(
+                        at_home, now, rule, state, lanes, slot, allowed, home, queue, arrival, offer, size, base,
+                        launch, deficit, quantum,
+                    )  # fmt: skip
+                else:
+                    lane, j = oldest(
+                        -1, at_home, now, rule, lanes, slot, allowed, home, queue, arrival, offer
+                    )
+                if lane >= 0 or not stealing:
+                    break
+            if lane < 0:
+                if rule[R_PLACEMENT] == LOWEST and busy == capacity:
+                    cut_short = True
+                break
+
+            first = lanes[lane, G_HEAD]
+            together = min(lanes[lane, G_BATCH], lanes[lane, G_TAIL] - first)
+            lanes[lane, G_HEAD] += together
+            waiting -= together
+            q = queue[first]
+            stream, plan = offer[q, Q_STREAM], offer[q, Q_PLAN]
+            filled = arrival[q] + lanes[lane, G_LINGER]
+            if together == lanes[lane, G_BATCH]:
+                filled = min(filled, arrival[queue[first + together - 1]])
+            alone_ns = alone(first, together, queue, offer, size, base, launch)
+            after_fallback = alone_ns
+            if offer[q, Q_FALL] != offer[q, Q_FALL_DEN]:
+                after_fallback = alone_ns * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
+            after_home = after_fallback
+            if rule[R_OFF_HOME] != 0:
+                after_home = after_fallback * off_home[stream, j, 0] // off_home[stream, j, 1]
+            service = after_home
+            if edges.size > 0 and inside(now, edges):
+                service = after_home * rule[R_NUM] // rule[R_DEN]
+            oldest_one = q
+            for k in range(first, first + together):
+                q = queue[k]
+                start[q], full[q], slot_of[q], leader[q] = now, filled, j, oldest_one
+                own = alone_ns
+                if offer[q, Q_PAD] != offer[q, Q_PAD_DEN]:
+                    own = alone_ns * offer[q, Q_PAD] // offer[q, Q_PAD_DEN]
+                parts[q, P_BASE], parts[q, P_PADDING] = own, alone_ns - own
+                parts[q, P_FALLBACK], parts[q, P_OFF_HOME] = (
+                    after_fallback - alone_ns,
+                    after_home - after_fallback,
+                )
+                parts[q, P_THROTTLE] = service - after_home
+
+            which = profile_of[plan, together] if shared else -1
+            goes_on = service > 0
+            if which < 0:
+                slot[S_REPEATS, j] = 0
+                slot[S_BEGIN, j], slot[S_LENGTH, j], flow[F_DEMAND, j] = now, service, 0.0
+                if goes_on:
+                    end[j] = now + service
+            elif goes_on:
+                mean = 0.0
+                for k in range(first, first + together):
+                    mean += size[queue[k]]
+                flow[F_SIZE, j] = mean / together
+                flow[F_STRETCH, j] = 1.0 if service == alone_ns else service / alone_ns
+                slot[S_PROFILE, j], slot[S_ROW, j] = which, profile[which, 0]
+                slot[S_REPEATS, j], slot[S_SERVICE, j] = profile[which, 2], service
+                slot[S_FIXED, j], slot[S_SCALED, j], slot[S_REACHED, j] = 0, 0, 0
+                slot[S_POOL, j] = pool_of[stream]
+                goes_on = next_phase(j, now, slot, flow, profile, phase, demand)
+                changed = True
+            if goes_on:
+                slot[S_FIRST, j], slot[S_COUNT, j] = first, together
+                slot[S_BURST, j], slot[S_STEADY, j], slot[S_SPILL, j], slot[S_REFETCH, j] = 0, 0, 0, 0
+                busy += 1
+                used = max(used, j + 1)
+            else:  # nothing to do: the slot stays idle, since now
+                slot[S_FREE, j] = now
+                for k in range(first, first + together):
+                    completion[queue[k]] = now
+                state[X_DONE] += together
+        if cut_short:
+            answer = MORE_SLOTS
+            break
+        if shared and changed:
+            share(now, used, state, slot, flow, pools, loss, many)
+    state[X_NOW], state[X_NEXT] = now, following
+    state[X_BUSY], state[X_USED], state[X_WAITING] = busy, used, waiting
+    state[X_CUT_SHORT] = cut_short
+    state[X_EVENTS] += events
+    return answer
