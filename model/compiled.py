@@ -50,6 +50,8 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.search_kernels",
     "model.serving.replay",
     "model.serving.phases",
+    "model.serving.tail_kernels",
+    "model.serving.slowdown_kernels",
     "model.serving.events",
 )
 

@@ -35,6 +35,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
             out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
         out["mean_s"] = result.sum_response_ns / count * 1e-9
         out["max_ns"] = result.max_ns
+        out["interval_method"] = result.interval_method
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
@@ -172,6 +173,12 @@ def _streams_table(result: ServingResult) -> str:
     return columns(rows, right=range(1, 8)) + "\n" + fairness
 
 
+def _beside(value_s: float, low_s: float, high_s: float) -> str:
+    """How far the ends of an interval lie from its percentile: ``± 1.2 ms``, or ``-1.2 ms +3.4 ms``."""
+    below, above = quantity(value_s - low_s, "s", 2), quantity(high_s - value_s, "s", 2)
+    return f"± {above}" if below == above else f"-{below} +{above}"
+
+
 def _build_up_table(built: BuildUp, mean_per_s: float) -> str:
     """When the queue built up, and how far above the mean the arrivals were."""
 
@@ -201,9 +208,10 @@ def _tail_table(result: ServingResult, count: int) -> str:
     mean = result.sum_response_ns / count
     rows.append(("response", *whole, quantity(result.max_ns * 1e-9, "s"), quantity(mean * 1e-9, "s")))
     if result.interval_s or result.too_few:
-        bounds = {name: f"± {quantity((high - low) / 2, 's', 2)}" for name, (low, high) in result.interval_s}
+        values = {name: value * 1e-9 for name, value in _percentiles(result)}
+        bounds = {name: _beside(values[name], *bounds) for name, bounds in result.interval_s}
         bounds |= dict.fromkeys(result.too_few, "too few")
-        rows.append(("95 % interval", *(bounds.get(name, "") for name, _ in _NAMES)))
+        rows.append((f"95 % by {result.interval_method}", *(bounds.get(name, "") for name, _ in _NAMES)))
     for part in parts["mean"]:
         if not any(amounts[part] for amounts in parts.values()) and part not in ("queue", "base"):
             continue

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from .arrivals import exact
 from .exact import replay
+from .intervals import Intervals, intervals
 from .offers import Offered, offered
 from .result import Requests, ServiceProfile, ServingResult, StreamResult
 from .rules import Factors, Replayed, Rules, StreamRules
@@ -26,13 +27,11 @@ from .tail import (
     Times,
     build_up,
     exact_sum,
-    interval,
     jain,
     parts_at,
     parts_of_mean,
+    percentiles,
     rank_of,
-    relaxation,
-    too_few,
 )
 from .traces import LATEST_NS
 from .workload import UNLIMITED, PlanFile, Stream, Workload
@@ -212,22 +211,20 @@ def _result(
     for array in (arrival, offers.stream):
         array.setflags(write=False)
     response = requests.completion_ns - arrival
-    order = np.argsort(response, kind="stable")
     count = response.size
     busy, served = _per_slot(done, slots)
     endless = all(stream.arrivals.endless for stream in workload.streams)
+    recorded = any(stream.arrivals.recorded for stream in workload.streams)
     load, fullest = _endless_load(workload, table, rules)
     rho = load if endless else _measured_load(done, requests, slots)
     unstable = fullest >= 1.0
-    at = {name: int(response[order[rank_of(share, count) - 1]]) for name, share in PERCENTILES}
+    at = dict(zip((name for name, _ in PERCENTILES), percentiles(response), strict=True))
     parts = [
-        (name, parts_at(rank_of(share, count), order, response, requests.parts))
+        (name, parts_at(rank_of(share, count), response, requests.parts))
         for name, share in PERCENTILES
         if name != "p999"
     ]
-    steady = endless and not unstable
-    relaxed = relaxation(response) if steady else 1.0
-    few = tuple(name for name, share in PERCENTILES if steady and too_few(count, relaxed, share))
+    trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
     streams = tuple(
         _stream(stream, k, table, response, requests) for k, stream in enumerate(workload.streams)
     )
@@ -239,7 +236,7 @@ def _result(
     return ServingResult(
         requests=requests,
         source=_title(workload, count),
-        recorded=any(stream.arrivals.recorded for stream in workload.streams),
+        recorded=recorded,
         slots=slots or count,
         unstable=unstable,
         utilisation=rho,
@@ -248,7 +245,7 @@ def _result(
         p95_ns=at["p95"],
         p99_ns=at["p99"],
         p999_ns=at["p999"],
-        max_ns=int(response[order[-1]]),
+        max_ns=int(response.max()),
         sum_response_ns=exact_sum(response),
         completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
         throughput_rps=count / span_s if span_s > 0.0 else 0.0,
@@ -260,11 +257,11 @@ def _result(
         slo_percentile=judged[0].slo_percentile if len(judged) == 1 else None,
         slo_response_s=judged[0].slo_response_s if len(judged) == 1 else None,
         slo_attainment=_shared_attainment(judged),
-        interval_s=tuple(
-            (name, interval(response, share)) for name, share in PERCENTILES if steady and name not in few
-        ),
-        too_few=few,
-        notes=_notes(workload, own, table, rules, rho, fullest, unstable),
+        interval_s=trust.bounds_s,
+        interval_method=trust.method,
+        # Of a trace itself every percentile is exact, whatever it says of others like it.
+        too_few=() if recorded else trust.too_few,
+        notes=_notes(workload, own, table, rules, rho, fullest, unstable, trust),
         rate_per_s=sum(stream.arrivals.rate_per_s for stream in workload.streams),
         build_up=None if unstable else build_up(arrival, requests.start_ns),
         streams=streams,
@@ -404,6 +401,7 @@ def _notes(
     rho: float,
     fullest: float,
     unstable: bool,
+    trust: Intervals,
 ) -> tuple[str, ...]:
     """What a reader must know before believing the numbers."""
     said = list(workload.notes)
@@ -438,7 +436,14 @@ def _notes(
     if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
         said.append("all requests are the same size: the workload states no jitter")
     if any(stream.arrivals.recorded for stream in streams):
-        said.append("percentiles are exact for this trace; they have no interval for other traces like it")
+        said.append("percentiles are exact for this trace" + _of_others(trust))
     elif not unstable:
         said.append("synthetic load, from an empty start; nothing is dropped as warm-up")
     return tuple(said)
+
+
+def _of_others(trust: Intervals) -> str:
+    """What a trace says of other traces like it."""
+    some = "; intervals, by block bootstrap, are for other traces like it" if trust.bounds_s else ""
+    few = f"; it is too short for an interval of {', '.join(trust.too_few)}" if trust.too_few else ""
+    return some + few
