@@ -7,6 +7,7 @@ be off by its tolerance at a million requests, times sqrt(million / requests).
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import FileError
+from ..schema import read_bytes
 from .offers import offered
 from .rules import Replayed
 from .serve import replayed, rules_of
 from .tail import PERCENTILES, jain, rank_of
 from .workload import load_workload
 
+SCHEMA = "queueing-oracle/1"
 _MILLION = 1_000_000
+_LARGEST_FILE = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,23 @@ class Figure:
     def off(self) -> float:
         """Distance from the reference in tolerances."""
         return abs(self.found - self.reference) / self.tolerance
+
+
+def load_cases(source: str) -> list[dict[str, Any]]:
+    """The cases of a file of schema ``queueing-oracle/1``.
+
+    Raises
+    ------
+    FileError : not readable, not JSON, or of another schema.
+    """
+    path = Path(source)
+    try:
+        document = json.loads(read_bytes(path, _LARGEST_FILE))
+    except ValueError as error:
+        raise FileError("is not valid JSON", where=source) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise FileError(f"is not a file of reference cases: its schema is not {SCHEMA}", where=source)
+    return document["cases"]
 
 
 def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0) -> list[Figure]:
