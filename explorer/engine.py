@@ -24,7 +24,7 @@ from .search import Found, index
 if TYPE_CHECKING:
     from model.plan.carry import Carried
     from model.serving.result import ServingResult
-    from model.serving.workload import Workload
+    from model.serving.streams import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from model.errors import UsageError
 from model.serving.replay import replay_round_robin, replay_shared
 from model.serving.result import Arrivals, BuildUp
 from model.serving.serve import at_rate, serve
+from model.serving.streams import Fallback, GivenService, Stream, Throttle, Workload
 from model.serving.tail import build_up
-from model.serving.workload import Fallback, GivenService, Stream, Throttle, Workload, load_workload
+from model.serving.workload import load_workload
 
 from . import serving_oracle
 

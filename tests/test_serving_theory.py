@@ -14,8 +14,9 @@ from model.cost.result import PHASE_KINDS
 from model.serving.arrivals import Process, synthetic
 from model.serving.intervals import batch_means, relaxation, too_few
 from model.serving.serve import serve
+from model.serving.streams import DrawnService, Stream, Throttle, Workload
 from model.serving.tail import jain, parts_at, rank_of
-from model.serving.workload import DrawnService, Stream, Throttle, Workload, load_workload
+from model.serving.workload import load_workload
 
 RATE = 1000.0  # of one slot's service, so that the mean service time is 1 ms
 

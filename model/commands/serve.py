@@ -16,7 +16,8 @@ from ..serving.lengths import Choice, choose_for
 from ..serving.profile import load_profile
 from ..serving.result import ServiceProfile
 from ..serving.serve import serve
-from ..serving.workload import PlanFile, Workload, load_workload
+from ..serving.streams import PlanFile, Workload
+from ..serving.workload import load_workload
 from ..serving.workload_schema import LEAST_RATE, MOST_RATE, MOST_SLOTS
 from ..terminal import TOOL, print_json
 

@@ -18,7 +18,7 @@ from .arrivals import JITTER, SERVICE, generator
 from .exact import alone_ns
 from .result import ServiceProfile
 from .rules import Factors, Offers, Services, StreamRules, Times
-from .workload import Cost, DrawnService, Fallback, GivenService, PlanAt, PlanFile, Stream, Workload
+from .streams import Cost, DrawnService, Fallback, GivenService, PlanAt, PlanFile, Stream, Workload
 
 LATEST_RESPONSE_NS = 1 << 62
 

@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .arrivals import exact
+from .closed import closed_arrivals
 from .exact import replay
 from .intervals import Intervals, intervals
-from .offers import Offered, offered
+from .offers import Offered, fits, offered
 from .result import Requests, ServiceProfile, ServingResult, StreamResult
 from .rules import Factors, Replayed, Rules, StreamRules
+from .streams import UNLIMITED, PlanFile, Stream, Workload
 from .tail import (
     PERCENTILES,
     Times,
@@ -34,7 +36,6 @@ from .tail import (
     rank_of,
 )
 from .traces import LATEST_NS
-from .workload import UNLIMITED, PlanFile, Stream, Workload
 
 _NEEDS_HOME = ("static", "home-first", "stealing")
 
@@ -66,6 +67,8 @@ def serve(
     own = () if profile is None else (profile,) if isinstance(profile, ServiceProfile) else tuple(profile)
     table = offered(workload, own, plans or {})
     rules = rules_of(workload, table, slots)
+    if workload.streams[0].loop is not None:
+        workload, table = _answered(workload, table, rules)
     return _result(workload, own, table, rules, replayed(table, rules), began)
 
 
@@ -74,6 +77,37 @@ def replayed(table: Offered, rules: Rules) -> Replayed:
     done = replay(table.offers, table.services, rules)
     assert done is not None  # nobody cancels it
     return _in_whose_place(table, done)
+
+
+def _answered(workload: Workload, table: Offered, rules: Rules) -> tuple[Workload, Offered]:
+    """A closed loop's requests at the times at which they come where slots serve by these rules.
+
+    Raises
+    ------
+    UsageError : slots contend, so that arrivals and answers would have to be found together.
+    """
+    (stream,) = workload.streams
+    loop = stream.loop
+    assert loop is not None
+    if math.isfinite(rules.bandwidth_bytes_per_s) and any(each.bytes for each in table.services.profiles):
+        raise UsageError(
+            "a closed loop with contention is not simulated in this version",
+            where=workload.path or workload.name,
+            lever="Set contention = { enabled = false }.",
+        )
+    offers = table.offers
+    service = table.alone_ns * offers.fallback[:, 0] // offers.fallback[:, 1]
+    think = loop.draw(workload.seed, service.size)
+    edges = rules.throttle_edges_ns if rules.throttle_edges_ns is not None else np.zeros(0, dtype=np.int64)
+    fits(exact_sum(think) + exact_sum(service) * max(1, math.ceil(rules.throttle[0] / rules.throttle[1])))
+    arrival = np.empty_like(offers.arrival_ns)
+    slots = rules.slots or loop.clients
+    closed_arrivals(service, think, loop.clients, slots, edges, *rules.throttle, arrival)
+    arrivals = replace(stream.arrivals, arrival_ns=arrival)
+    return (
+        replace(workload, streams=(replace(stream, arrivals=arrivals),)),
+        replace(table, offers=replace(offers, arrival_ns=arrival)),
+    )
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
@@ -89,6 +123,12 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     where = workload.path or workload.name
     if not 0.0 < rate_per_s < math.inf:
         raise UsageError(f"{rate_per_s:g} requests/s is no rate", lever="Give a number above 0.")
+    if any(stream.loop is not None for stream in workload.streams):
+        raise UsageError(
+            "a closed loop has no rate to set: its clients ask again when they are answered",
+            where=where,
+            lever="Change clients or think_s.",
+        )
     own = sum(stream.arrivals.rate_per_s for stream in workload.streams)
     if own <= 0.0:
         raise UsageError("all requests come at once, so they have no rate to set", where=where)
