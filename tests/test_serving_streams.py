@@ -324,3 +324,13 @@ def test_a_closed_loop_has_no_rate_to_set_and_does_not_contend(tmp_path):
         serve(workload(tmp_path, text, p__json=asks))
     with pytest.raises(FileError, match="beside closed arrivals"):
         workload(tmp_path, CLOSED.replace("slots = 2", 'slots = 2\nplacement = { kind = "stealing" }'))
+
+
+def test_profiles_of_one_workload_are_of_one_machine(tmp_path):
+    other = profile(3000).replace("1000000000.0", "2000000000.0")
+    plans = 'plans = [{ length = 512, profile = "a.json" }, { length = 4096, profile = "b.json" }]'
+    text = f'[[stream]]\narrivals = {{ kind = "trace", file = "t.csv" }}\n{plans}\n'
+    result = serve(workload(tmp_path, text, t__csv=TOKENS, a__json=profile(1000), b__json=profile(3000)))
+    assert result.slots == 2 and parts(result, "padding")[1] == 0
+    with pytest.raises(UsageError, match=r"different machines, of 1e\+09 and 2e\+09 bytes/s"):
+        serve(workload(tmp_path, text, t__csv=TOKENS, a__json=profile(1000), b__json=other))

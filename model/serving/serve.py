@@ -38,6 +38,7 @@ from .tail import (
 from .traces import LATEST_NS
 
 _NEEDS_HOME = ("static", "home-first", "stealing")
+_MOST_PLACES = 1_000_000
 
 
 def serve(
@@ -164,6 +165,12 @@ def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
         count = machine.slots if machine is not None else 1
     elif count == UNLIMITED:
         count = None
+    if count is not None and count * len(table.streams) > _MOST_PLACES:
+        raise UsageError(
+            f"{len(table.streams):,} streams on {count:,} slots are more than this version replays",
+            where=workload.path or workload.name,
+            lever=f"At most {_MOST_PLACES:,} of streams times slots.",
+        )
     if workload.placement in _NEEDS_HOME:
         for k, stream in enumerate(table.streams):
             if count is None or max(stream.home) >= count:
