@@ -12,13 +12,13 @@ launches so far, plus all else so far times the batch's size, rounded to the nea
 throttle stretch the batch, that is stretched and rounded down. So phases sum to the batch's time exactly, and each is
 rounded once. Bytes scale with size and not with the stretch: demand is the profile's, over the stretch.
 
-Sharing (MINICASE 3.5): demand d = bytes / base. While the demands of a pool sum to at most its bandwidth (up to
-1e-12, so that c demands of B / c fit), all run at rate 1; else at ``min(1, level / d)`` with the max-min level. A
-phase ends at ``ceil(now + rest / rate)``; its stall, end - begin - length, is never negative: rates are at most 1, and
-rounding is monotone. The rest is float64, not fixed point: hours of work and rates of 1e-6 both fit, whole numbers
-stay exact where rates are 1, and the same operations give the same bits everywhere. It is brought up to date only
-when its rate changes; a rest under a millionth of a ns counts as none, so that a division's rounding never costs a
-whole ns.
+Sharing (MINICASE 3.5): demand d = bytes / base, in units of `GRAIN` bytes/ns, so that sums of demands are exact in
+float64 and can be kept up to date instead of made anew. While the demands of a pool sum to at most its bandwidth, all
+run at rate 1; else at ``min(1, level / d)`` with the max-min level. A phase ends at ``ceil(now + rest / rate)``; its
+stall, end - begin - length, is never negative: rates are at most 1, and rounding is monotone. The rest is float64, not
+fixed point: hours of work and rates of 1e-6 both fit, whole numbers stay exact where rates are 1, and the same
+operations give the same bits everywhere. It is brought up to date only when its rate changes; a rest under a millionth
+of a ns counts as none, so that a division's rounding never costs a whole ns.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import math
 from ..compiled import kernel
 
 NEVER = 1 << 62
+GRAIN = 2.0**-30  # bytes/ns of a demand: about a byte/s; sums are exact up to 8 PB/s
 # Columns of ``offer``: int64[n, OFFER_COLUMNS].
 Q_STREAM, Q_PLAN, Q_OWN, Q_PAD, Q_PAD_DEN, Q_FALL, Q_FALL_DEN = range(7)
 OFFER_COLUMNS = 7
@@ -61,6 +62,9 @@ SLOT_ROWS = 19
 # Rows of ``flow``: float64[FLOW_ROWS, slots].
 F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH = range(6)
 FLOW_ROWS = 6
+# Rows of ``pool``, streams that share a part of the bandwidth: float64[POOL_ROWS, pools].
+B_BANDWIDTH, B_LOAD, B_USERS, B_TIGHT = range(4)
+POOL_ROWS = 4
 # Columns of ``phase``: int64[phases, PHASE_COLUMNS]. Spill and refetch are out of M_WHOLE, all below 2**31.
 M_KIND, M_BASE, M_WHOLE, M_SPILL, M_REFETCH = range(5)
 PHASE_COLUMNS = 5
@@ -270,27 +274,33 @@ def by_deficit(
                     deficit[s] += rounds * quantum[s]
 
 
+@kernel("void(int64, float64, int64[:,::1], float64[:,::1], float64[:,::1])", inline=True, borrows=True)
+def ask(j, wanted, slot, flow, pool):
+    """Slot `j` asks for `wanted` bytes/ns from now on."""
+    p, before = slot[S_POOL, j], flow[F_DEMAND, j]
+    pool[B_LOAD, p] += wanted - before
+    pool[B_USERS, p] += (1.0 if wanted > 0.0 else 0.0) - (1.0 if before > 0.0 else 0.0)
+    flow[F_DEMAND, j] = wanted
+
+
 @kernel(
-    "boolean(int64, int64, int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
+    "boolean(int64, int64, int64[:,::1], float64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
     inline=True,
     borrows=True,
 )
-def next_phase(j, now, slot, flow, profile, phase, demand):
+def next_phase(j, now, slot, flow, pool, profile, phase, demand):
     """Begin the next phase of some length on slot `j`; False: the batch is done."""
     row, repeats, which = slot[S_ROW, j], slot[S_REPEATS, j], slot[S_PROFILE, j]
+    fixed, scaled, size, stretch = slot[S_FIXED, j], slot[S_SCALED, j], flow[F_SIZE, j], flow[F_STRETCH, j]
     while repeats > 0:
-        fixed, scaled = slot[S_FIXED, j], slot[S_SCALED, j]
         if phase[row, M_KIND] == LAUNCH:
             fixed += phase[row, M_BASE]
         else:
             scaled += phase[row, M_BASE]
-        slot[S_FIXED, j], slot[S_SCALED, j] = fixed, scaled
-        if flow[F_SIZE, j] != 1.0:
-            scaled = round(flow[F_SIZE, j] * scaled)
-        reached = fixed + scaled
-        if flow[F_STRETCH, j] != 1.0:
-            reached = min(slot[S_SERVICE, j], int(reached * flow[F_STRETCH, j]))
-        this = row
+        reached = fixed + (scaled if size == 1.0 else round(size * scaled))
+        if stretch != 1.0:
+            reached = min(slot[S_SERVICE, j], int(reached * stretch))
+        wanted, inverse = demand[row, 0], demand[row, 1]
         row += 1
         if row == profile[which, 1]:
             row = profile[which, 0]
@@ -298,14 +308,16 @@ def next_phase(j, now, slot, flow, profile, phase, demand):
             if repeats == 0:
                 reached = slot[S_SERVICE, j]
         length = reached - slot[S_REACHED, j]
-        slot[S_REACHED, j] = reached
         if length > 0:
-            slot[S_ROW, j], slot[S_REPEATS, j] = row, repeats
+            slot[S_ROW, j], slot[S_REPEATS, j], slot[S_REACHED, j] = row, repeats, reached
+            slot[S_FIXED, j], slot[S_SCALED, j] = fixed, scaled
             slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, length, now
             slot[S_END, j] = now + length
-            flow[F_DEMAND, j] = demand[this, 0] / flow[F_STRETCH, j]
-            flow[F_INVERSE, j] = demand[this, 1] * flow[F_STRETCH, j]
-            flow[F_RATE, j], flow[F_REST, j] = 1.0, float(length)
+            if stretch != 1.0:
+                wanted = round(wanted / stretch / GRAIN) * GRAIN
+                inverse = 1.0 / wanted if wanted > 0.0 else 0.0
+            ask(j, wanted, slot, flow, pool)
+            flow[F_INVERSE, j], flow[F_RATE, j], flow[F_REST, j] = inverse, 1.0, float(length)
             return True
     slot[S_REPEATS, j] = 0
     return False
@@ -340,58 +352,53 @@ def split_stall(j, stall, slot, profile, phase):
     slot[S_REFETCH, j] += times * refetch + c
 
 
-@kernel(
-    "void(int64, int64, int64[::1], int64[:,::1], float64[:,::1], float64[::1], float64, boolean)",
-    borrows=True,
-)
-def share(now, used, state, slot, flow, pools, loss, many):
+@kernel("void(int64, int64, int64[:,::1], float64[:,::1], float64[:,::1], float64)", borrows=True)
+def share(now, used, slot, flow, pool, loss):
     """Share the bandwidth of each pool among the phases that run; new ends where a rate changes."""
-    end, since, begin, length, pool = slot[S_END], slot[S_SINCE], slot[S_BEGIN], slot[S_LENGTH], slot[S_POOL]
+    end, since, begin, length, of = slot[S_END], slot[S_SINCE], slot[S_BEGIN], slot[S_LENGTH], slot[S_POOL]
     demand, inverse, rate, rest = flow[F_DEMAND], flow[F_INVERSE], flow[F_RATE], flow[F_REST]
+    many = pool.shape[1] > 1
     efficiency = 1.0
     if loss > 0.0:
-        users = 0
-        for j in range(used):
-            if demand[j] > 0.0:
-                users += 1
-        if users > 1:
-            efficiency = 1.0 - loss * (users - 1) / users
-    for p in range(pools.size):
-        capacity = pools[p] * efficiency
-        total, users = 0.0, 0
-        for j in range(used):
-            if demand[j] > 0.0 and (not many or pool[j] == p):
-                total += demand[j]
-                users += 1
+        users = 0.0
+        for p in range(pool.shape[1]):
+            users += pool[B_USERS, p]
+        if users > 1.0:
+            efficiency = 1.0 - loss * (users - 1.0) / users
+    for p in range(pool.shape[1]):
+        capacity, load = pool[B_BANDWIDTH, p] * efficiency, pool[B_LOAD, p]
+        tight = load > capacity
+        if not tight and pool[B_TIGHT, p] == 0.0:
+            continue
+        pool[B_TIGHT, p] = 1.0 if tight else 0.0
         level, per_level = math.inf, 0.0
-        if total > capacity * (1.0 + 1e-12):
-            level = capacity / users
+        if tight:
+            # Who asks for less than the level gets it; the others share what is left. The level only rises.
+            over, above = pool[B_USERS, p], load
             while True:
-                below, count = 0.0, 0
-                for j in range(used):
-                    if demand[j] <= level and demand[j] > 0.0 and (not many or pool[j] == p):
-                        below += demand[j]
-                        count += 1
-                higher = (capacity - below) / (users - count) if count < users else level
-                if higher <= level:
+                level = (capacity - (load - above)) / over
+                more, still = 0.0, 0.0
+                for j in range(used):  # without branches: which slots are above is anybody's guess
+                    above_it = 1.0 if demand[j] > level and (not many or of[j] == p) else 0.0
+                    more += demand[j] * above_it
+                    still += above_it
+                if still == over or still == 0.0:
                     break
-                level = higher
+                over, above = still, more
             per_level = 1.0 / level
         for j in range(used):
-            if demand[j] == 0.0 or (many and pool[j] != p):
-                continue
-            new = 1.0 if demand[j] <= level else min(1.0, level * inverse[j])
-            if new == rate[j]:
+            if many and of[j] != p:
                 continue
             left = rest[j] - (now - since[j]) * rate[j]
-            rest[j], rate[j], since[j] = left, new, now
-            if new < 1.0:
-                left *= demand[j] * per_level
+            slowed = demand[j] > level
+            rest[j], since[j] = left, now
+            rate[j] = min(1.0, level * inverse[j]) if slowed else 1.0
+            left *= demand[j] * per_level if slowed else 1.0
             end[j] = max(now + math.ceil(left - 1e-6), begin[j] + length[j])
 
 
 @kernel(
-    "int64(int64, int64[::1], int64[::1], float64[::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
+    "int64(int64, int64[::1], int64[::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[:,::1])",
@@ -401,7 +408,7 @@ def advance(
     budget,  # events, at most
     rule,
     state,
-    pools,  # float64[pools] bytes/ns
+    pool,  # float64[POOL_ROWS, pools]
     loss,
     edges,  # of throttle windows
     arrival,
@@ -435,16 +442,19 @@ def advance(
     count, capacity = arrival.size, slot.shape[1]
     end = slot[S_END]
     shared, limit = rule[R_SHARED] != 0, rule[R_LIMIT]
-    stealing, many = rule[R_PLACEMENT] == STEALING, pools.size > 1
+    stealing = rule[R_PLACEMENT] == STEALING
     now, following = state[X_NOW], state[X_NEXT]
     busy, used, waiting = state[X_BUSY], state[X_USED], state[X_WAITING]
     cut_short = state[X_CUT_SHORT] != 0
     answer, events = MORE, 0
     while events < budget:
         events += 1
-        moment = NEVER
+        moment, which, ties = NEVER, 0, 0
         for j in range(used):
-            moment = min(moment, end[j])
+            if end[j] < moment:
+                moment, which, ties = end[j], j, 1
+            elif end[j] == moment:
+                ties += 1
         if busy < limit and following < count:
             moment = min(moment, arrival[following])
         if rule[R_LINGERS] != 0 and busy < limit and waiting > 0:
@@ -466,15 +476,16 @@ def advance(
             following += 1
             waiting += 1
 
-        for j in range(used):
+        for j in range(which, used if ties > 1 else which + 1):
             if end[j] != now:
                 continue
             changed = True
             stall = now - slot[S_BEGIN, j] - slot[S_LENGTH, j]
             if stall > 0:
                 split_stall(j, stall, slot, profile, phase)
-            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, profile, phase, demand):
-                end[j], slot[S_FREE, j], flow[F_DEMAND, j] = NEVER, now, 0.0
+            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
+                end[j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_FREE, j] = NEVER, NEVER, 0, now
+                ask(j, 0.0, slot, flow, pool)
                 busy -= 1
                 first = slot[S_FIRST, j]
                 for k in range(first, first + slot[S_COUNT, j]):
@@ -543,11 +554,11 @@ def advance(
 
             which = profile_of[plan, together] if shared else -1
             goes_on = service > 0
-            if which < 0:
-                slot[S_REPEATS, j] = 0
-                slot[S_BEGIN, j], slot[S_LENGTH, j], flow[F_DEMAND, j] = now, service, 0.0
-                if goes_on:
-                    end[j] = now + service
+            slot[S_REPEATS, j] = 0
+            if goes_on and which < 0:
+                slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = now, service, now
+                flow[F_RATE, j], flow[F_REST, j] = 1.0, float(service)
+                end[j] = now + service
             elif goes_on:
                 mean = 0.0
                 for k in range(first, first + together):
@@ -558,7 +569,7 @@ def advance(
                 slot[S_REPEATS, j], slot[S_SERVICE, j] = profile[which, 2], service
                 slot[S_FIXED, j], slot[S_SCALED, j], slot[S_REACHED, j] = 0, 0, 0
                 slot[S_POOL, j] = pool_of[stream]
-                goes_on = next_phase(j, now, slot, flow, profile, phase, demand)
+                goes_on = next_phase(j, now, slot, flow, pool, profile, phase, demand)
                 changed = True
             if goes_on:
                 slot[S_FIRST, j], slot[S_COUNT, j] = first, together
@@ -574,7 +585,7 @@ def advance(
             answer = MORE_SLOTS
             break
         if shared and changed:
-            share(now, used, state, slot, flow, pools, loss, many)
+            share(now, used, slot, flow, pool, loss)
     state[X_NOW], state[X_NEXT] = now, following
     state[X_BUSY], state[X_USED], state[X_WAITING] = busy, used, waiting
     state[X_CUT_SHORT] = cut_short

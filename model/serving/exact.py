@@ -85,9 +85,11 @@ class Replay:
         }
         parts = tuple((name, np.ascontiguousarray(found[name])) for name in PARTS)
         batch = np.bincount(run.leader, minlength=arrival.size)[run.leader].astype(np.int32)
-        for array in (run.start, run.completion, run.slot_of, batch, *(values for _, values in parts)):
+        # Of endless slots each batch has its own, whichever of the arrays' columns it was kept in.
+        slot = run.slot_of if self._rules.slots is not None else run.leader.astype(np.int32)
+        for array in (run.start, run.completion, slot, batch, *(values for _, values in parts)):
             array.setflags(write=False)
-        return Replayed(run.start, run.completion, run.slot_of, batch, parts)
+        return Replayed(run.start, run.completion, slot, batch, parts)
 
 
 def replay(
@@ -168,7 +170,7 @@ class _Run:
             if rules.off_home is not None:
                 off_home[:] = rules.off_home
         profile, phase, demand = _phases(services)
-        pools, pool_of = _pools(rules)
+        pool, pool_of = _pools(rules)
         self.state = np.zeros(ev.STATES, np.int64)
         self.state[ev.X_NOW] = -1
         self.start = np.zeros(count, np.int64)
@@ -181,7 +183,7 @@ class _Run:
         self._before = (
             _rule(rules, shared),
             self.state,
-            pools,
+            pool,
             rules.efficiency_loss,
             _edges(rules),
             np.array(offers.arrival_ns, np.int64),
@@ -234,7 +236,7 @@ class _Run:
 
 def _idle(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     slot = np.zeros((ev.SLOT_ROWS, slots), np.int64)
-    slot[ev.S_END] = ev.NEVER
+    slot[ev.S_END] = slot[ev.S_BEGIN] = ev.NEVER
     return slot, np.zeros((ev.FLOW_ROWS, slots), np.float64)
 
 
@@ -322,9 +324,11 @@ def _phases(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], N
         profile[index] = rows.start, rows.stop, one.repeat
         moved, base = one.phases["bytes"], one.phases["base_ns"]
         phase[rows, ev.M_KIND], phase[rows, ev.M_BASE] = one.phases["kind"], base
-        asks = (moved > 0) & (base > 0)
-        demand[rows, 0][asks] = moved[asks] / base[asks]
-        demand[rows, 1][asks] = base[asks] / moved[asks]
+        asks = np.divide(moved, base, where=base > 0, out=np.zeros(base.size))
+        demand[rows, 0] = np.rint(asks / ev.GRAIN) * ev.GRAIN
+        demand[rows, 1] = np.divide(
+            1.0, demand[rows, 0], where=demand[rows, 0] > 0.0, out=np.zeros(base.size)
+        )
         # Products of a stall and a share must stay in int64: beyond 2 GiB bytes are shared in larger units.
         unit = np.maximum(1, moved >> 30)
         phase[rows, ev.M_WHOLE] = moved // unit
@@ -334,15 +338,17 @@ def _phases(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], N
 
 
 def _pools(rules: Rules) -> tuple[NDArray[np.float64], Times]:
-    """Bytes/ns of each pool, and the pool of each stream; the first is shared by streams without a share."""
-    bandwidth = rules.bandwidth_bytes_per_s * 1e-9
+    """The pools' table, and the pool of each stream; the first is for streams without a share."""
     own = [stream.share for stream in rules.streams if stream.share is not None]
-    pools, pool_of = [bandwidth * (1.0 - sum(own))], np.zeros(len(rules.streams), np.int64)
+    shares, pool_of = [1.0 - sum(own)], np.zeros(len(rules.streams), np.int64)
     for index, stream in enumerate(rules.streams):
         if stream.share is not None:
-            pool_of[index] = len(pools)
-            pools.append(bandwidth * stream.share)
-    return np.array(pools), pool_of
+            pool_of[index] = len(shares)
+            shares.append(stream.share)
+    pool = np.zeros((ev.POOL_ROWS, len(shares)), np.float64)
+    # Some grains more, so that c demands of B / c, each rounded, fit.
+    pool[ev.B_BANDWIDTH] = np.array(shares) * (rules.bandwidth_bytes_per_s * 1e-9) + 1024 * ev.GRAIN
+    return pool, pool_of
 
 
 def _contended(services: Services, rules: Rules) -> bool:
@@ -354,10 +360,9 @@ def _contended(services: Services, rules: Rules) -> bool:
 
 def _one_line(rules: Rules) -> bool:
     """Whether a request waits only while every slot is busy."""
-    if rules.slots is None:
-        return True
-    limited = rules.admission_limit is not None and rules.admission_limit < rules.slots
-    return rules.placement in ("dynamic", "home-first", "stealing") and not limited
+    unlimited = rules.slots is None
+    limited = rules.admission_limit is not None and rules.admission_limit < (rules.slots or ev.NEVER)
+    return (unlimited or rules.placement in ("dynamic", "home-first", "stealing")) and not limited
 
 
 def _is_plain(rules: Rules) -> bool:
