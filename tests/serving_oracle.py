@@ -227,7 +227,7 @@ class Simulator:
 
     def phases(self, members, alone, service):
         which = int(self.services.profile_of[self.offers.plan[members[0]], len(members)])
-        if which < 0 or not self.contention:
+        if which < 0 or not self.contention or service == 0:
             return [(service, Fraction(0), 3, 0, 0, 0)]
         profile, size = self.services.profiles[which], self.mean_size(members)
         stretch = service / alone if service != alone else 1.0
@@ -272,9 +272,7 @@ class Simulator:
             share = Fraction(shares[pool]) if pool is not None else 1 - sum(Fraction(s) for s in shares if s)
             capacity = bandwidth * share + 1024 * GRAIN * efficiency
             demands = {j: self.running[j].demand for j in inside}
-            given = (
-                demands if sum(demands.values()) <= bandwidth * share else levels(demands, bandwidth * share)
-            )
+            given = demands if sum(demands.values()) <= capacity else levels(demands, capacity)
             out |= {j: given[j] / demands[j] for j in inside}
         return out
 

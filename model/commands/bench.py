@@ -46,6 +46,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SEEDS",
         help="instead: how often the tail's intervals contain the truth, over this many seeds (200 take minutes)",
     )
+    parser.add_argument(
+        "--oracles",
+        metavar="FILE",
+        help="instead: replay this file of reference cases of queueing theory; exit 1 where a figure is missed",
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="requests of each case of --oracles after its warm-up (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -55,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--rounds {arguments.rounds}", lever="Give at least 1.")
     if arguments.coverage is not None:
         return _coverage(arguments.coverage, as_json=arguments.json)
+    if arguments.oracles is not None:
+        return _oracles(arguments)
     rows = [
         row
         for make in (_cost_rows, _plan_rows, _layout_rows, _serving_rows)
@@ -77,6 +91,44 @@ def _coverage(seeds: int, *, as_json: bool) -> int:
     else:
         print(columns(table(found), right=range(3, 9)))
     return 0
+
+
+def _oracles(arguments: argparse.Namespace) -> int:
+    """Print each case's worst figure; 1 where one is beyond its tolerance."""
+    from ..serving.theory import check_case, load_cases
+
+    if arguments.requests < 1000:
+        raise UsageError(f"--requests {arguments.requests}", lever="Give at least 1000.")
+    cases = [case for case in load_cases(arguments.oracles) if arguments.only in case["id"]]
+    found = [check_case(case, arguments.requests) for case in cases]
+    worst = [max(figures, key=lambda figure: figure.off) for figures in found]
+    if arguments.json:
+        rows = [
+            {
+                "case": one.case,
+                "figures": len(figures),
+                "within": one.off <= 1.0,
+                "worst": asdict(one) | {"off": one.off},
+            }
+            for figures, one in zip(found, worst, strict=True)
+        ]
+        print_json({"format": 1, "tool": TOOL, "requests": arguments.requests, "cases": rows})
+    else:
+        head = ("case", "figures", "worst", "found", "reference", "in tolerances")
+        rows = [
+            (
+                one.case,
+                str(len(figures)),
+                one.name,
+                f"{one.found:.6g}",
+                f"{one.reference:.6g}",
+                f"{one.off:.2f}",
+            )
+            for figures, one in zip(found, worst, strict=True)
+        ]
+        print(columns([head, *rows], right=(1, 3, 4, 5)))
+        print(f"{sum(one.off <= 1.0 for one in worst)} of {len(worst)} cases within tolerance")
+    return int(any(one.off > 1.0 for one in worst))
 
 
 def repeated(graph: OperatorGraph, operators: int) -> OperatorGraph:

@@ -14,12 +14,24 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from . import events as ev
-from .replay import replay_round_robin, replay_shared
-from .rules import PARTS, Offers, Replayed, Rules, Services, Times
+from . import phases as ph
+from .replay import ANY, OWN, OWN_FIRST, TURN, replay_placed, replay_round_robin, replay_shared
+from .rules import PARTS, Factors, Offers, Replayed, Rules, Services, Times
 
 SLICE_EVENTS = 400_000
 """Events between two looks at whether to go on: well under 100 ms."""
 
+_COLUMNS = {
+    "base": ev.P_BASE,
+    "padding": ev.P_PADDING,
+    "fallback": ev.P_FALLBACK,
+    "off_home": ev.P_OFF_HOME,
+    "stall_burst": ev.P_BURST,
+    "stall_steady": ev.P_STEADY,
+    "stall_spill": ev.P_SPILL,
+    "stall_refetch": ev.P_REFETCH,
+    "throttle": ev.P_THROTTLE,
+}
 _LATEST_NS = float(1 << 62)
 _FIRST_SLOTS = 64  # of a run that gets as many as it needs
 
@@ -67,23 +79,15 @@ class Replay:
             beside_idle = np.zeros_like(queue)  # one line for all slots: who waits, waits while all are busy
         else:
             beside_idle = _beside_idle(ready, alone, self._rules.slots)
+        nothing = np.zeros_like(queue)
         found = {
             "batch_wait": ready - arrival,
             "queue": queue,
             "queue_imbalance": beside_idle,
             "contention_queue": run.start - alone.start,
-            "preempted": np.zeros_like(queue),
-            "base": run.parts[:, ev.P_BASE],
-            "padding": run.parts[:, ev.P_PADDING],
-            "fallback": run.parts[:, ev.P_FALLBACK],
-            "off_home": run.parts[:, ev.P_OFF_HOME],
-            "stall_burst": run.parts[:, ev.P_BURST],
-            "stall_steady": run.parts[:, ev.P_STEADY],
-            "stall_spill": run.parts[:, ev.P_SPILL],
-            "stall_refetch": run.parts[:, ev.P_REFETCH],
-            "throttle": run.parts[:, ev.P_THROTTLE],
+            **run.parts(),
         }
-        parts = tuple((name, np.ascontiguousarray(found[name])) for name in PARTS)
+        parts = tuple((name, found.get(name, nothing)) for name in PARTS)
         batch = np.bincount(run.leader, minlength=arrival.size)[run.leader].astype(np.int32)
         # Of endless slots each batch has its own, whichever of the arrays' columns it was kept in.
         slot = run.slot_of if self._rules.slots is not None else run.leader.astype(np.int32)
@@ -122,8 +126,8 @@ class _Plain:
         self.slot_of = np.empty(count, np.int32)
         self.leader = np.arange(count)
         self.full = offers.arrival_ns
-        self.parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
         self.progress = 0.0
+        self._parts: dict[str, Times] = {}
         self._given = offers, services, rules
 
     def step(self, events: int) -> bool:
@@ -133,18 +137,43 @@ class _Plain:
         offers, services, rules = self._given
         arrival = np.array(offers.arrival_ns)
         base = alone_ns(offers, services)
-        service = base * offers.fallback[:, 0] // offers.fallback[:, 1]
-        own = base * offers.padding[:, 0] // offers.padding[:, 1]
-        spread = rules.slots is None or rules.placement == "round-robin"
-        slots = arrival.size if rules.slots is None else rules.slots
-        num, den = rules.throttle
-        kernel = replay_round_robin if spread else replay_shared
-        kernel(arrival, service, slots, _edges(rules), num, den, self.start, self.completion, self.slot_of)
-        self.parts[:, ev.P_BASE], self.parts[:, ev.P_PADDING] = own, base - own
-        self.parts[:, ev.P_FALLBACK] = service - base
-        self.parts[:, ev.P_THROTTLE] = self.completion - self.start - service
+        own, asked = _times(base, offers.padding), _times(base, offers.fallback)
+        filled = (self.start, self.completion, self.slot_of)
+        if rules.slots is None:
+            replay_round_robin(arrival, asked, arrival.size, _edges(rules), *rules.throttle, *filled)
+        elif rules.placement == "round-robin" and rules.off_home is None:
+            replay_round_robin(arrival, asked, rules.slots, _edges(rules), *rules.throttle, *filled)
+        elif rules.placement == "dynamic" and rules.off_home is None:
+            replay_shared(arrival, asked, rules.slots, _edges(rules), *rules.throttle, *filled)
+        else:
+            home, off_home = _homes(rules, rules.slots)
+            stream = np.array(offers.stream, np.int64)
+            kind = _PLAIN_PLACEMENTS[rules.placement]
+            replay_placed(
+                arrival, asked, stream, kind, home, off_home, _edges(rules), *rules.throttle, *filled
+            )
+            if rules.off_home is not None:
+                longer = _times(asked, off_home[stream, self.slot_of])
+                self._parts["off_home"] = longer - asked
+        takes = asked + self._parts.get("off_home", 0)
+        self._parts |= {
+            "base": own,
+            "padding": base - own,
+            "fallback": asked - base,
+            "throttle": self.completion - self.start - takes,
+        }
         self.progress = 1.0
         return True
+
+    def parts(self) -> dict[str, Times]:
+        """Parts of the service time; those that are missing are 0."""
+        return self._parts
+
+
+def _times(time: Times, factor: Factors) -> Times:
+    """A new array ``time * num // den``; where all factors are 1, without the divisions."""
+    num, den = factor[:, 0], factor[:, 1]
+    return time.copy() if bool((num == den).all()) else time * num // den
 
 
 class _Run:
@@ -162,13 +191,7 @@ class _Run:
         table[:, ev.Q_PAD : ev.Q_PAD_DEN + 1] = offers.padding
         table[:, ev.Q_FALL : ev.Q_FALL_DEN + 1] = offers.fallback
         lane_of, queue, lanes, allowed = _lanes(offers, rules, slots)
-        home = np.zeros((streams, slots), np.bool_)
-        off_home = np.ones((streams, slots, 2), np.int64)
-        if rules.slots is not None:
-            for index, stream in enumerate(rules.streams):
-                home[index, list(stream.home)] = True
-            if rules.off_home is not None:
-                off_home[:] = rules.off_home
+        home, off_home = _homes(rules, slots)
         profile, phase, demand = _phases(services)
         pool, pool_of = _pools(rules)
         self.state = np.zeros(ev.STATES, np.int64)
@@ -178,7 +201,7 @@ class _Run:
         self.full = np.zeros(count, np.int64)
         self.slot_of = np.zeros(count, np.int32)
         self.leader = np.zeros(count, np.int64)
-        self.parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
+        self._parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
         self._slot, self._flow = _idle(slots)
         self._before = (
             _rule(rules, shared),
@@ -225,7 +248,7 @@ class _Run:
             self.full,
             self.slot_of,
             self.leader,
-            self.parts,
+            self._parts,
         )
         if self._answer == ev.MORE_SLOTS:
             slot, flow = _idle(self._slot.shape[1])
@@ -233,11 +256,28 @@ class _Run:
             self._flow = np.hstack((self._flow, flow))
         return self._answer == ev.FINISHED
 
+    def parts(self) -> dict[str, Times]:
+        """Parts of the service time, each int64[n]."""
+        return {name: np.ascontiguousarray(self._parts[:, column]) for name, column in _COLUMNS.items()}
+
+
+def _homes(rules: Rules, slots: int) -> tuple[NDArray[np.bool_], Factors]:
+    """bool[streams, slots]: which are a stream's own; and the factor on each, int64[streams, slots, 2]."""
+    home = np.zeros((len(rules.streams), slots), np.bool_)
+    off_home = np.ones((len(rules.streams), slots, 2), np.int64)
+    if rules.slots is not None:
+        if rules.placement in ("static", "home-first", "stealing"):
+            for index, stream in enumerate(rules.streams):
+                home[index, list(stream.home)] = True
+        if rules.off_home is not None:
+            off_home[:] = rules.off_home
+    return home, off_home
+
 
 def _idle(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    slot = np.zeros((ev.SLOT_ROWS, slots), np.int64)
-    slot[ev.S_END] = slot[ev.S_BEGIN] = ev.NEVER
-    return slot, np.zeros((ev.FLOW_ROWS, slots), np.float64)
+    slot = np.zeros((ph.SLOT_ROWS, slots), np.int64)
+    slot[ph.S_END] = slot[ph.S_BEGIN] = ph.NEVER
+    return slot, np.zeros((ph.FLOW_ROWS, slots), np.float64)
 
 
 _PLACEMENTS = {
@@ -247,6 +287,7 @@ _PLACEMENTS = {
     "home-first": ev.HOME_FIRST,
     "stealing": ev.STEALING,
 }
+_PLAIN_PLACEMENTS = {"dynamic": ANY, "static": OWN, "round-robin": TURN, "home-first": OWN_FIRST}
 _DISCIPLINES = {"fifo": ev.FIFO, "priority": ev.PRIORITY, "deficit-round-robin": ev.DEFICIT}
 
 
@@ -256,7 +297,7 @@ def _rule(rules: Rules, shared: bool) -> Times:
     rule[ev.R_PLACEMENT] = ev.LOWEST if unlimited else _PLACEMENTS[rules.placement]
     rule[ev.R_DISCIPLINE] = _DISCIPLINES[rules.discipline]
     limits = [limit for limit in (rules.slots, rules.admission_limit) if limit is not None]
-    rule[ev.R_LIMIT] = min(limits, default=ev.NEVER)
+    rule[ev.R_LIMIT] = min(limits, default=ph.NEVER)
     rule[ev.R_LINGERS] = any(stream.batch > 1 and stream.linger_ns > 0 for stream in rules.streams)
     rule[ev.R_OFF_HOME] = rules.off_home is not None and not unlimited
     rule[ev.R_SHARED] = shared
@@ -285,11 +326,14 @@ def _lanes(
     if batches or rules.discipline != "fifo" or rules.placement in ("static", "stealing"):
         key += offers.stream
     if batches:  # one batch is one run of one plan
-        falls = np.unique(offers.fallback, axis=0, return_inverse=True)[1].reshape(-1)
+        falls = np.zeros(count, np.int64)
+        longer = offers.fallback[:, 0] != offers.fallback[:, 1]
+        falls[longer] = 1 + np.unique(offers.fallback[longer], axis=0, return_inverse=True)[1].reshape(-1)
         key = (key * (int(offers.plan.max()) + 1) + offers.plan) * (int(falls.max()) + 1) + falls
     if round_robin:
         key = key * slots + np.arange(count) % slots
-    lane_of = np.unique(key, return_inverse=True)[1].reshape(-1) if key.any() else key
+    taken = np.bincount(key) > 0
+    lane_of = (np.cumsum(taken) - 1)[key]
     size = np.bincount(lane_of)
     queue = np.argsort(lane_of.astype(np.uint16) if size.size < 1 << 16 else lane_of, kind="stable")
     begin = np.cumsum(size) - size
@@ -317,23 +361,23 @@ def _phases(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], N
     ends = np.cumsum([profile.phases.size for profile in services.profiles], dtype=np.int64)
     profile = np.zeros((len(services.profiles), 3), np.int64)
     total = int(ends[-1]) if ends.size else 0
-    phase = np.zeros((total, ev.PHASE_COLUMNS), np.int64)
+    phase = np.zeros((total, ph.PHASE_COLUMNS), np.int64)
     demand = np.zeros((total, 2), np.float64)
     for index, (one, end) in enumerate(zip(services.profiles, ends.tolist(), strict=True)):
         rows = slice(end - one.phases.size, end)
         profile[index] = rows.start, rows.stop, one.repeat
         moved, base = one.phases["bytes"], one.phases["base_ns"]
-        phase[rows, ev.M_KIND], phase[rows, ev.M_BASE] = one.phases["kind"], base
+        phase[rows, ph.M_KIND], phase[rows, ph.M_BASE] = one.phases["kind"], base
         asks = np.divide(moved, base, where=base > 0, out=np.zeros(base.size))
-        demand[rows, 0] = np.rint(asks / ev.GRAIN) * ev.GRAIN
+        demand[rows, 0] = np.rint(asks / ph.GRAIN) * ph.GRAIN
         demand[rows, 1] = np.divide(
             1.0, demand[rows, 0], where=demand[rows, 0] > 0.0, out=np.zeros(base.size)
         )
         # Products of a stall and a share must stay in int64: beyond 2 GiB bytes are shared in larger units.
         unit = np.maximum(1, moved >> 30)
-        phase[rows, ev.M_WHOLE] = moved // unit
-        phase[rows, ev.M_SPILL] = one.phases["spill"] // unit
-        phase[rows, ev.M_REFETCH] = one.phases["refetch"] // unit
+        phase[rows, ph.M_WHOLE] = moved // unit
+        phase[rows, ph.M_SPILL] = one.phases["spill"] // unit
+        phase[rows, ph.M_REFETCH] = one.phases["refetch"] // unit
     return profile, phase, demand
 
 
@@ -345,9 +389,9 @@ def _pools(rules: Rules) -> tuple[NDArray[np.float64], Times]:
         if stream.share is not None:
             pool_of[index] = len(shares)
             shares.append(stream.share)
-    pool = np.zeros((ev.POOL_ROWS, len(shares)), np.float64)
+    pool = np.zeros((ph.POOL_ROWS, len(shares)), np.float64)
     # Some grains more, so that c demands of B / c, each rounded, fit.
-    pool[ev.B_BANDWIDTH] = np.array(shares) * (rules.bandwidth_bytes_per_s * 1e-9) + 1024 * ev.GRAIN
+    pool[ph.B_BANDWIDTH] = np.array(shares) * (rules.bandwidth_bytes_per_s * 1e-9) + 1024 * ph.GRAIN
     return pool, pool_of
 
 
@@ -361,7 +405,7 @@ def _contended(services: Services, rules: Rules) -> bool:
 def _one_line(rules: Rules) -> bool:
     """Whether a request waits only while every slot is busy."""
     unlimited = rules.slots is None
-    limited = rules.admission_limit is not None and rules.admission_limit < (rules.slots or ev.NEVER)
+    limited = rules.admission_limit is not None and rules.admission_limit < (rules.slots or ph.NEVER)
     return (unlimited or rules.placement in ("dynamic", "home-first", "stealing")) and not limited
 
 
@@ -369,9 +413,8 @@ def _is_plain(rules: Rules) -> bool:
     """Whether the fast kernels know all rules; bandwidth apart."""
     return (
         rules.discipline == "fifo"
-        and (rules.slots is None or rules.placement in ("dynamic", "round-robin"))
-        and (rules.off_home is None or rules.slots is None)
-        and (rules.admission_limit is None or (rules.slots or ev.NEVER) <= rules.admission_limit)
+        and (rules.slots is None or rules.placement != "stealing")
+        and (rules.admission_limit is None or (rules.slots or ph.NEVER) <= rules.admission_limit)
         and all(stream.batch == 1 for stream in rules.streams)
     )
 
@@ -383,7 +426,7 @@ def _beside_idle(since: Times, run: _Run | _Plain, slots: int | None) -> Times:
     order = np.argsort(moments, kind="stable")
     busy = np.cumsum(np.where(order < moments.size // 2, 1, -1))
     moments = moments[order]
-    idle = (busy < (slots or ev.NEVER)).astype(np.int64)
+    idle = (busy < (slots or ph.NEVER)).astype(np.int64)
     passed = np.concatenate(([0], np.cumsum(np.diff(moments) * idle[:-1])))
 
     def before(moment: Times) -> Times:

@@ -1,8 +1,7 @@
 """A workload and a plan's profile to a tail: the requests replayed one by one, in integer nanoseconds.
 
-Knows how service times come about (given, drawn, or the plan's, with jitter), which rules apply in which
-order (SERVING-MODEL: padding, fallback, off-home, throttle; this version has fallback and throttle), and what
-is said of the result. In this version slots do not slow each other down; results say so.
+Knows which rules a workload means on a machine of so many slots, and what is said of the result. What a request costs
+is `offers`' business, what happens to it the replay's, what a tail is `tail`'s.
 """
 
 from __future__ import annotations
@@ -10,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import math
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from .arrivals import LATEST_NS, exact
+from .arrivals import exact
+from .exact import replay
 from .intervals import Intervals, intervals
-from .profile import launch_ns
-from .replay import replay_round_robin, replay_shared
-from .result import Requests, ServiceProfile, ServingResult
+from .offers import Offered, offered
+from .result import Requests, ServiceProfile, ServingResult, StreamResult
+from .rules import Factors, Replayed, Rules, StreamRules
 from .tail import (
     PERCENTILES,
     Times,
@@ -31,47 +32,48 @@ from .tail import (
     parts_of_mean,
     percentiles,
     rank_of,
-    waiting_beside_idle,
 )
-from .workload import UNLIMITED, DrawnService, GivenService, Stream, Workload
+from .traces import LATEST_NS
+from .workload import UNLIMITED, PlanFile, Stream, Workload
 
-_LATEST_NS = 1 << 62
+_NEEDS_HOME = ("static", "home-first", "stealing")
 
 
 def serve(
     workload: Workload,
-    profile: ServiceProfile | None = None,
+    profile: ServiceProfile | Sequence[ServiceProfile] | None = None,
     slots: int | None = None,
     rate_per_s: float | None = None,
+    plans: Mapping[PlanFile, ServiceProfile] | None = None,
 ) -> ServingResult:
-    """Replay a workload first in, first out.
+    """Replay a workload request by request.
 
     Parameters
     ----------
-    profile : of the plan; used where the workload has no service times of its own.
+    profile : of the plan, or of the plan at batch size 1, 2, ...; used by streams that say nothing of their own.
     slots : instead of the workload's and the profile's.
     rate_per_s : of all streams together, instead of the workload's: see `at_rate`.
+    plans : the profile of each of ``workload.plan_files``.
 
     Raises
     ------
-    UsageError : neither workload nor profile says how long a request takes, or times leave int64.
+    UsageError : nothing says how long a request takes, no plan holds it, a home slot that is not there, or
+        times that leave int64.
     """
     began = time.perf_counter()
     if rate_per_s is not None:
         workload = at_rate(workload, rate_per_s)
-    (stream,) = workload.streams
-    source = stream.service if stream.service is not None else profile
-    if source is None:
-        raise UsageError(
-            "nothing says how long a request takes",
-            where=workload.path or workload.name,
-            lever="Give a GRAPH or --profile FILE, or set service in the stream.",
-        )
-    unlimited = slots is None and workload.slots == UNLIMITED
-    count = stream.arrivals.arrival_ns.size if unlimited else _slots(workload, source, slots)
-    base = base_times(stream, source, workload.seed)
-    requests = _replay(workload, stream, base, count, unlimited)
-    return _result(workload, stream, source, profile, requests, 0 if unlimited else count, began)
+    own = () if profile is None else (profile,) if isinstance(profile, ServiceProfile) else tuple(profile)
+    table = offered(workload, own, plans or {})
+    rules = rules_of(workload, table, slots)
+    return _result(workload, own, table, rules, replayed(table, rules), began)
+
+
+def replayed(table: Offered, rules: Rules) -> Replayed:
+    """What happens to every request: the bare replay, without what is said of it."""
+    done = replay(table.offers, table.services, rules)
+    assert done is not None  # nobody cancels it
+    return _in_whose_place(table, done)
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
@@ -90,10 +92,11 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     own = sum(stream.arrivals.rate_per_s for stream in workload.streams)
     if own <= 0.0:
         raise UsageError("all requests come at once, so they have no rate to set", where=where)
+    first = min(int(stream.arrivals.arrival_ns[0]) for stream in workload.streams)
 
     def stretched(stream: Stream) -> Stream:
         arrivals = stream.arrivals
-        times = np.floor((arrivals.arrival_ns - arrivals.arrival_ns[0]) * (own / rate_per_s))
+        times = np.floor((arrivals.arrival_ns - first) * (own / rate_per_s))
         if times[-1] > LATEST_NS:
             raise UsageError(f"at {rate_per_s:g} requests/s it would take over 36 years", where=where)
         rate = rate_per_s * (arrivals.rate_per_s / own)
@@ -106,126 +109,134 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     return replace(workload, streams=tuple(stretched(stream) for stream in workload.streams))
 
 
-def _slots(
-    workload: Workload, source: GivenService | DrawnService | ServiceProfile, slots: int | None
-) -> int:
-    """The first that speaks: the caller, the workload, the profile; else one slot."""
-    if slots is not None:
-        if slots < 1:
-            raise UsageError(f"{slots} slots cannot serve; at least 1 is needed")
-        return slots
-    if workload.slots is not None:
-        return workload.slots
-    return source.slots if isinstance(source, ServiceProfile) else 1
+def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
+    """The rules of a workload's replay; `slots` over the workload's, over the machine's, over one.
 
-
-def base_times(stream: Stream, source: GivenService | DrawnService | ServiceProfile, seed: int) -> Times:
-    """int64[n] ns: each request alone on its slot, size jitter included, before fallback and throttle.
-
-    Jitter is ``default_rng(1000 + seed).gamma(1/cv**2, cv**2, n)`` on everything but launches, rounded to
-    the nearest ns; drawn services come from ``default_rng(2000 + seed)``.
+    Raises
+    ------
+    UsageError : no slots, or a home slot that is not among them.
     """
-    count = stream.arrivals.arrival_ns.size
-    fixed = 0
-    if isinstance(source, ServiceProfile):
-        base = np.full(count, source.base_ns, dtype=np.int64)
-        fixed = launch_ns(source)
-    elif isinstance(source, DrawnService):
-        mean_ns = source.mean_s * 1e9
-        draw = np.random.default_rng(2000 + seed)
-        drawn = draw.exponential(mean_ns, count) if source.dist == "exponential" else np.full(count, mean_ns)
-        base = np.rint(drawn).astype(np.int64)
-    else:
-        tokens = stream.arrivals
-        _fits(
-            source.base_ns
-            + source.per_input_ns * int(tokens.input_tokens.max())
-            + source.per_output_ns * int(tokens.output_tokens.max())
-        )
-        base = (
-            source.base_ns
-            + source.per_input_ns * tokens.input_tokens
-            + source.per_output_ns * tokens.output_tokens
-        )
-    if stream.jitter_cv > 0.0:
-        square = stream.jitter_cv**2
-        factor = np.random.default_rng(1000 + seed).gamma(1.0 / square, square, count)
-        scaled = (base - fixed) * factor
-        _fits(int(scaled.max()) + fixed)
-        base = fixed + np.rint(scaled).astype(np.int64)
-    return base
+    machine = table.machine
+    if slots is not None and slots < 1:
+        raise UsageError(f"{slots} slots cannot serve; at least 1 is needed")
+    count = slots if slots is not None else workload.slots
+    if count is None:
+        count = machine.slots if machine is not None else 1
+    elif count == UNLIMITED:
+        count = None
+    if workload.placement in _NEEDS_HOME:
+        for k, stream in enumerate(table.streams):
+            if count is None or max(stream.home) >= count:
+                there = "slots are unlimited" if count is None else f"there are {count} slots, from 0 on"
+                raise UsageError(
+                    f"stream[{k}].home_slot is {max(stream.home)}, and {there}",
+                    where=workload.path or workload.name,
+                    lever="Set slots, or another home_slot.",
+                )
+    edges = np.array(workload.throttle.windows_ns, dtype=np.int64).reshape(-1)
+    return Rules(
+        slots=count,
+        streams=table.streams,
+        placement=workload.placement,
+        discipline=workload.discipline,
+        quantum_ns=workload.quantum_ns,
+        off_home=_off_home(workload, table.streams, machine, count),
+        bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s if workload.contention and machine else math.inf,
+        efficiency_loss=machine.efficiency_loss if machine else 0.0,
+        admission_limit=workload.admission_limit,
+        throttle_edges_ns=edges if edges.size else None,
+        throttle=(workload.throttle.num, workload.throttle.den),
+    )
 
 
-def _fits(latest_ns: int) -> None:
-    if latest_ns >= _LATEST_NS:
-        raise UsageError(
-            f"a time of {latest_ns:.3g} ns is beyond what integer nanoseconds hold (146 years)",
-            lever="Check the units of the service times.",
-        )
+def _off_home(
+    workload: Workload, streams: Sequence[StreamRules], machine: ServiceProfile | None, slots: int | None
+) -> Factors | None:
+    """int64[streams, slots, 2]: the file's factor away from home, else the topology's per hop; None: 1 everywhere."""
+    topology = machine.topology if machine is not None else None
+    if slots is None or (workload.off_home is None and workload.placement not in _NEEDS_HOME):
+        return None
+    if workload.off_home is None and (topology is None or topology.off_home_factor_per_hop == 0.0):
+        return None
+    factors = np.ones((len(streams), slots, 2), dtype=np.int64)
+    for k, stream in enumerate(streams):
+        for slot in set(range(slots)) - set(stream.home):
+            factor = workload.off_home
+            if factor is None:
+                assert topology is not None
+                hops = min(topology.hops(home, slot, slots) for home in stream.home)
+                factor = 1 + exact(topology.off_home_factor_per_hop) * hops
+            factors[k, slot] = factor.numerator, factor.denominator
+    return None if np.array_equal(factors[..., 0], factors[..., 1]) else factors
 
 
-def _replay(workload: Workload, stream: Stream, base: Times, slots: int, unlimited: bool) -> Requests:
-    """Fallback, then placement and throttle; the parts, each from its own event."""
-    arrival = np.array(stream.arrivals.arrival_ns)  # a writable copy: kernels take no read-only arrays
-    rule, throttle = stream.fallback, workload.throttle
-    service = base
-    if rule is not None:
-        _fits(int(base.max()) * rule.num)
-        long = stream.arrivals.input_tokens > rule.max_input_tokens
-        service = np.where(long, base * rule.num // rule.den, base)
-    most = max(1, throttle.num if throttle.windows_ns else 1)
-    _fits(int(service.max()) * most)
-    _fits(int(arrival[-1]) + exact_sum(service) * most)
-    edges = np.array(throttle.windows_ns, dtype=np.int64).reshape(-1)
-    start, completion = np.empty_like(arrival), np.empty_like(arrival)
-    slot = np.empty(arrival.size, dtype=np.int32)
-    # As many slots as requests, one each: nobody waits, and round robin finds them without a search.
-    spread = unlimited or workload.placement == "round-robin"
-    replay = replay_round_robin if spread else replay_shared
-    replay(arrival, service, slots, edges, throttle.num, throttle.den, start, completion, slot)
-
-    queue = start - arrival
-    # With one queue for all slots, a request waits only while every slot is busy.
-    imbalance = waiting_beside_idle(arrival, start, completion, slots) if spread else np.zeros_like(queue)
-    parts: list[tuple[str, Times]] = [("queue", queue), ("queue_imbalance", imbalance), ("base", base)]
-    if rule is not None:
-        parts.append(("fallback", service - base))
-    if throttle.windows_ns:
-        parts.append(("throttle", completion - start - service))
-    for array in (arrival, start, completion, slot, *(values for _, values in parts)):
-        array.setflags(write=False)
-    return Requests(arrival, start, completion, slot, tuple(parts))
+def _in_whose_place(table: Offered, done: Replayed) -> Replayed:
+    """A fallback plan's time is the base of the plan in whose place it ran, in proportion, and the rest fallback."""
+    instead = table.instead[table.offers.plan]
+    which = np.flatnonzero(instead >= 0)
+    if which.size == 0:
+        return done
+    parts = dict(done.parts)
+    base, fallback = parts["base"].copy(), parts["fallback"].copy()
+    times, size = table.services.base_ns, done.batch[which]
+    own, other = times[table.offers.plan[which], size], times[instead[which], size]
+    for i, ran, meant in zip(which.tolist(), own.tolist(), other.tolist(), strict=True):
+        kept = int(base[i]) * meant // ran if ran else 0
+        fallback[i] += base[i] - kept
+        base[i] = kept
+    parts |= {"base": base, "fallback": fallback}
+    return replace(done, parts=tuple(parts.items()))
 
 
 def _result(
     workload: Workload,
-    stream: Stream,
-    source: GivenService | DrawnService | ServiceProfile,
-    profile: ServiceProfile | None,
-    requests: Requests,
-    slots: int,
+    own: Sequence[ServiceProfile],
+    table: Offered,
+    rules: Rules,
+    done: Replayed,
     began: float,
 ) -> ServingResult:
-    """Everything that is said of a replay; `slots` is 0 for unlimited ones."""
-    response = requests.completion_ns - requests.arrival_ns
+    """Everything that is said of a replay."""
+    offers, slots = table.offers, rules.slots or 0
+    arrival = offers.arrival_ns
+    requests = Requests(
+        arrival,
+        done.start_ns,
+        done.completion_ns,
+        done.slot,
+        done.parts,
+        offers.stream,
+        done.batch,
+    )
+    for array in (arrival, offers.stream):
+        array.setflags(write=False)
+    response = requests.completion_ns - arrival
     count = response.size
-    busy, served = _per_slot(requests, slots)
-    rho = _utilisation(stream, source, requests, slots)
-    unstable = stream.arrivals.endless and rho >= 1.0
+    busy, served = _per_slot(done, slots)
+    endless = all(stream.arrivals.endless for stream in workload.streams)
+    recorded = any(stream.arrivals.recorded for stream in workload.streams)
+    load, fullest = _endless_load(workload, table, rules)
+    rho = load if endless else _measured_load(done, requests, slots)
+    unstable = fullest >= 1.0
     at = dict(zip((name for name, _ in PERCENTILES), percentiles(response), strict=True))
     parts = [
         (name, parts_at(rank_of(share, count), response, requests.parts))
         for name, share in PERCENTILES
         if name != "p999"
     ]
-    recorded = stream.arrivals.recorded
     trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
-    objective = stream.objective
-    span_s = (int(requests.completion_ns.max()) - int(requests.arrival_ns[0])) * 1e-9
+    streams = tuple(
+        _stream(stream, k, table, response, requests) for k, stream in enumerate(workload.streams)
+    )
+    judged = [stream for stream in streams if stream.slo_attainment is not None]
+    first, last = int(arrival[0]), int(requests.completion_ns.max())
+    span_s = (last - first) * 1e-9
+    padding = dict(requests.parts).get("padding")
+    service = exact_sum(requests.completion_ns - requests.start_ns)
     return ServingResult(
         requests=requests,
-        source=stream.arrivals.title,
-        recorded=stream.arrivals.recorded,
+        source=_title(workload, count),
+        recorded=recorded,
         slots=slots or count,
         unstable=unstable,
         utilisation=rho,
@@ -238,101 +249,193 @@ def _result(
         sum_response_ns=exact_sum(response),
         completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
         throughput_rps=count / span_s if span_s > 0.0 else 0.0,
-        energy_j_per_request=source.energy_j if isinstance(source, ServiceProfile) else 0.0,
+        energy_j_per_request=_energy(table, done),
         parts=(*parts, ("mean", parts_of_mean(response, requests.parts))),
         slot_busy_ns=busy,
         slot_requests=served,
         jain_slots=jain(busy) if busy else 1.0,
-        slo_percentile=objective.percentile if objective else None,
-        slo_response_s=objective.response_s if objective else None,
-        slo_attainment=_attainment(response, objective.response_s) if objective else None,
+        slo_percentile=judged[0].slo_percentile if len(judged) == 1 else None,
+        slo_response_s=judged[0].slo_response_s if len(judged) == 1 else None,
+        slo_attainment=_shared_attainment(judged),
         interval_s=trust.bounds_s,
         interval_method=trust.method,
         # Of a trace itself every percentile is exact, whatever it says of others like it.
         too_few=() if recorded else trust.too_few,
-        notes=_notes(workload, stream, source, profile, slots, rho, unstable, trust),
+        notes=_notes(workload, own, table, rules, rho, fullest, unstable, trust),
+        rate_per_s=sum(stream.arrivals.rate_per_s for stream in workload.streams),
+        build_up=None if unstable else build_up(arrival, requests.start_ns),
+        streams=streams,
+        jain_streams=jain([stream.slowdown for stream in streams]),
+        jain_streams_mean=jain([stream.mean_s for stream in streams]),
+        batch_sizes=_batch_sizes(done),
+        padding_share=exact_sum(padding) / service if padding is not None and service else 0.0,
+        fallback_share=float(table.fell_back.mean()),
+        jitter_s=float(response.std()) * 1e-9,
+        throttled_ns=sum(
+            max(0, min(end, last) - max(begin, first)) for begin, end in workload.throttle.windows_ns
+        ),
         seconds=time.perf_counter() - began,
-        rate_per_s=stream.arrivals.rate_per_s,
-        build_up=None if unstable else build_up(requests.arrival_ns, requests.start_ns),
     )
 
 
-def _per_slot(requests: Requests, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _title(workload: Workload, count: int) -> str:
+    if len(workload.streams) == 1:
+        return workload.streams[0].arrivals.title
+    rate = sum(stream.arrivals.rate_per_s for stream in workload.streams)
+    names = ", ".join(stream.name for stream in workload.streams[:4])
+    more = f" and {len(workload.streams) - 4} more" if len(workload.streams) > 4 else ""
+    return f"{rate:.4g} requests/s, {count:,} requests of {len(workload.streams)} streams: {names}{more}"
+
+
+def _energy(table: Offered, done: Replayed) -> float:
+    """Joules of a request on average: a batch's energy is its profile's, shared by its requests."""
+    joules = np.array([profile.energy_j for profile in table.services.profiles])
+    if not joules.any():
+        return 0.0
+    which = table.services.profile_of[table.offers.plan, done.batch]
+    return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
+
+
+def _stream(stream: Stream, k: int, table: Offered, response: Times, requests: Requests) -> StreamResult:
+    """One stream's tail. Its slowdown is its responses over the time that its requests take alone."""
+    mine = table.offers.stream == k
+    own = response[mine]
+    ranked = np.sort(own)
+    objective = stream.objective
+    within = None
+    if objective is not None:
+        within = int(np.searchsorted(ranked, int(exact(objective.response_s) * 10**9), side="right"))
+    alone = exact_sum(table.alone_ns[mine])
+    at = {name: int(ranked[rank_of(share, own.size) - 1]) for name, share in PERCENTILES}
+    return StreamResult(
+        name=stream.name,
+        requests=own.size,
+        p50_ns=at["p50"],
+        p95_ns=at["p95"],
+        p99_ns=at["p99"],
+        mean_s=exact_sum(own) / own.size * 1e-9,
+        slowdown=exact_sum(own) / alone if alone else 1.0,
+        fallback_share=float(table.fell_back[mine].mean()),
+        slo_percentile=objective.percentile if objective else None,
+        slo_response_s=objective.response_s if objective else None,
+        slo_attainment=None if within is None else within / own.size,
+    )
+
+
+def _shared_attainment(judged: Sequence[StreamResult]) -> float | None:
+    """Share of the requests that have an objective which answer within it."""
+    if len(judged) == 1:
+        return judged[0].slo_attainment
+    count = sum(stream.requests for stream in judged)
+    within = sum(round((stream.slo_attainment or 0.0) * stream.requests) for stream in judged)
+    return within / count if count else None
+
+
+def _one_of_each_batch(done: Replayed) -> NDArray[np.intp]:
+    """A request of every batch: those of one batch share slot, start and end, and come in groups of its size."""
+    batch = done.batch
+    if int(batch.max()) == 1:
+        return np.arange(batch.size)
+    order = np.lexsort((batch, done.completion_ns, done.start_ns, done.slot))
+    columns = np.stack((done.slot, done.start_ns, done.completion_ns, batch))[:, order]
+    new = np.concatenate([[True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
+    place = np.arange(batch.size)
+    within = place - place[new][np.cumsum(new) - 1]
+    return order[within % batch[order] == 0]
+
+
+def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Busy ns and requests of each slot; empty for unlimited slots."""
     if slots == 0:
         return (), ()
+    one = _one_of_each_batch(done)
     busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, requests.slot, requests.completion_ns - requests.start_ns)
-    served = np.bincount(requests.slot, minlength=slots)
+    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
+    served = np.bincount(done.slot, minlength=slots)
     return tuple(int(value) for value in busy), tuple(int(value) for value in served)
 
 
-def _utilisation(
-    stream: Stream,
-    source: GivenService | DrawnService | ServiceProfile,
-    requests: Requests,
-    slots: int,
-) -> float:
-    """rho: offered work over capacity. 0 for unlimited slots.
+def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
+    """(size, how many batches of it)."""
+    requests = np.bincount(done.batch)
+    return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
 
-    Endless processes: rate times expected service over slots, exact. Traces: work of all requests over
-    slots times the time from first to last arrival (to the last completion where all come at once).
+
+def _endless_load(workload: Workload, table: Offered, rules: Rules) -> tuple[float, float]:
+    """rho of the endless streams, where batches are full; and that of the fullest slot, which decides stability.
+
+    rho is the sum of rate times expected service over the slots. Where each stream has its own slots ("static"), a slot
+    has its streams' load alone, each stream's spread evenly over its slots. (0, 0) for unlimited slots.
     """
-    if slots == 0:
-        return 0.0
-    if stream.rate_per_s is not None:
-        if isinstance(source, DrawnService):
-            mean_s = source.mean_s
-        else:
-            mean_s = source.base_ns * 1e-9
-        return stream.rate_per_s * mean_s / slots
-    work = exact_sum(requests.completion_ns - requests.start_ns)
+    if rules.slots is None:
+        return 0.0, 0.0
+    slots = min(rules.slots, rules.admission_limit or rules.slots)
+    loads = [
+        (stream.rate_per_s or 0.0) * load for stream, load in zip(workload.streams, table.load_s, strict=True)
+    ]
+    rho = sum(loads) / slots
+    if rules.placement != "static":
+        return rho, rho
+    own = np.zeros(rules.slots)
+    for stream, load in zip(rules.streams, loads, strict=True):
+        own[list(stream.home)] += load / len(stream.home)
+    return rho, max(rho, float(own.max()))
+
+
+def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
+    """Work of all batches over slots times the time from first to last arrival (to the last completion where all
+    come at once); 0 for unlimited slots.
+    """
+    one = _one_of_each_batch(done)
+    work = exact_sum((done.completion_ns - done.start_ns)[one])
     first = int(requests.arrival_ns[0])
     span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
-    return work / (slots * span) if span else 0.0
-
-
-def _attainment(response: NDArray[np.int64], response_s: float) -> float:
-    """Share of requests that answer within the objective."""
-    limit = int(exact(response_s) * 10**9)
-    return int(np.count_nonzero(response <= limit)) / response.size
+    return work / (slots * span) if span and slots else 0.0
 
 
 def _notes(
     workload: Workload,
-    stream: Stream,
-    source: GivenService | DrawnService | ServiceProfile,
-    profile: ServiceProfile | None,
-    slots: int,
+    own: Sequence[ServiceProfile],
+    table: Offered,
+    rules: Rules,
     rho: float,
+    fullest: float,
     unstable: bool,
     trust: Intervals,
 ) -> tuple[str, ...]:
     """What a reader must know before believing the numbers."""
     said = list(workload.notes)
-    planned = isinstance(source, ServiceProfile)
-    if unstable and stream.rate_per_s is not None:
-        excess = stream.rate_per_s * (1.0 - 1.0 / rho)
+    streams = workload.streams
+    planned = [
+        stream for stream in streams if stream.service is None or isinstance(stream.service, ServiceProfile)
+    ]
+    if unstable and fullest > rho:
         said.append(
-            f"unstable: rho = {rho:.3g}; the queue grows by {excess:.3g} requests/s without end, so there "
-            "are no percentiles. Lower the rate or add slots"
+            f"unstable: the fullest slot is at rho = {fullest:.3g}, so its streams' queue grows without end and there "
+            "are no percentiles. Give these streams more slots, or place requests dynamically"
         )
-    elif slots > 0 and rho >= 1.0:
+    elif unstable:
+        rate = sum(stream.rate_per_s or 0.0 for stream in streams)
+        said.append(
+            f"unstable: rho = {rho:.3g}; the queue grows by {rate * (1.0 - 1.0 / rho):.3g} requests/s without end, so "
+            "there are no percentiles. Lower the rate or add slots"
+        )
+    elif rules.slots is not None and rho >= 1.0:
         said.append(
             f"overloaded: rho = {rho:.3g}; the queue grows for as long as the trace lasts, and the percentiles "
             "say how long that was. Lower the rate or add slots"
         )
-    if profile is not None and source is not profile:
+    if own and all(stream.service is not None or stream.plans for stream in streams):
         said.append("service times are the workload's own; the plan does not change them")
-    if planned and workload.contention and (slots == 0 or slots > 1):
-        said.append("slots do not contend for DRAM in this version, so tails under load read low")
-    if planned and stream.arrivals.recorded:
+    if planned and not workload.contention:
+        said.append("slots do not contend for DRAM: the workload says so")
+    if any(stream.arrivals.recorded and not any(plan.length for plan in stream.plans) for stream in planned):
         said.append(
             "every request is one run of the graph at its bound shape; the trace's token counts are not used"
         )
-    if planned and stream.jitter_cv == 0.0:
+    if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
         said.append("all requests are the same size: the workload states no jitter")
-    if stream.arrivals.recorded:
+    if any(stream.arrivals.recorded for stream in streams):
         said.append("percentiles are exact for this trace" + _of_others(trust))
     elif not unstable:
         said.append("synthetic load, from an empty start; nothing is dropped as warm-up")

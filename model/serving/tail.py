@@ -182,7 +182,7 @@ def build_up(arrival: Times, start: Times) -> BuildUp:
     )
 
 
-def jain(values: Sequence[int]) -> float:
+def jain(values: Sequence[float]) -> float:
     """Jain's fairness index ``(sum x)**2 / (n sum x**2)``; 1.0 where nobody has anything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
