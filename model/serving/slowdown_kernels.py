@@ -12,13 +12,10 @@ from numpy.typing import NDArray
 
 from ..compiled import kernel
 
-CAUSES = 4
-"""Columns of stalls: burst, steady, spill, refetch."""
-
 
 @kernel(
-    "float64(int64, int64, float64[::1], float64[::1], boolean[::1], float64[:,::1], float64, float64, float64[::1],"
-    "float64[::1], float64[::1])",
+    "float64(int64, int64, float64[::1], float64[::1], boolean[::1], float64, float64, float64[::1], float64[::1],"
+    "float64[::1])",
 )
 def stretch(
     copies: int,
@@ -26,34 +23,31 @@ def stretch(
     base: NDArray[np.float64],
     demand: NDArray[np.float64],
     scales: NDArray[np.bool_],
-    cause: NDArray[np.float64],
     bandwidth: float,
     loss: float,
     begin: NDArray[np.float64],
     sizes: NDArray[np.float64],
-    stalls: NDArray[np.float64],
+    stalled: NDArray[np.float64],
 ) -> float:
     """How many times as long work takes while `copies` of one profile run, each anew when it ends.
 
-    Copies that run at rates r do k / sum(r) times as much work alone in the same time; this is that quotient over
-    `events` ends of phases. While the demands sum to at most the bandwidth all rates are 1, else ``min(1, level /
-    demand)`` with the max-min level.
+    Copies that run at rates r do sum(r) / k as much work as they would alone; this is the inverse of that over `events`
+    ends of phases. While the demands sum to at most the bandwidth all rates are 1, else ``min(1, level / demand)`` with
+    the max-min level.
 
     Parameters
     ----------
     base, demand, scales : float64[p] ns, float64[p] bytes/ns and bool[p]: the phases; whether sizes multiply them.
-    cause : float64[p, CAUSES], the parts of a phase's stall; sum to 1.
     bandwidth, loss : bytes/ns; of it ``1 - loss * (k - 1) / k`` is there under k users.
     begin : float64[copies], where in its first run each copy begins, in [0, 1) of the profile's ns.
     sizes : float64[s], size of each run, taken in turn.
-    stalls : float64[CAUSES], filled: the share of each cause of all stalls.
+    stalled : float64[p], added to: ns of stalls in each phase.
     """
     phase = np.zeros(copies, np.int64)
     size = np.zeros(copies, np.float64)
     rest = np.zeros(copies, np.float64)
-    rate = np.ones(copies, np.float64)
+    need = np.zeros(copies, np.float64)
     total = base.sum()
-    stalls[:] = 0.0
     drawn = 0
     for j in range(copies):
         size[j] = sizes[drawn % sizes.size]
@@ -63,46 +57,45 @@ def stretch(
             before -= base[phase[j]]
             phase[j] += 1
         rest[j] = max(0.0, base[phase[j]] - before) * (size[j] if scales[phase[j]] else 1.0)
+        need[j] = demand[phase[j]]
     passed, worked = 0.0, 0.0
     for _ in range(events):
-        asked, users = 0.0, 0
+        asked, users, step = 0.0, 0, math.inf
         for j in range(copies):
-            asked += demand[phase[j]]
-            if demand[phase[j]] > 0.0:
-                users += 1
+            asked += need[j]
+            users += need[j] > 0.0
+            step = min(step, rest[j])
         there = bandwidth
         if users > 1:
             there = bandwidth * (1.0 - loss * (users - 1) / users)
-        step = math.inf
         if asked <= there * (1.0 + 1e-12):
-            for j in range(copies):
-                step = min(step, rest[j])
             for j in range(copies):
                 rest[j] -= step
             worked += copies * step
         else:
             level = there / users
             while True:
-                below, fit = 0.0, 0
+                below, more = 0.0, users
                 for j in range(copies):
-                    need = demand[phase[j]]
-                    if 0.0 < need <= level:
-                        below += need
-                        fit += 1
-                higher = (there - below) / (users - fit) if fit < users else level
+                    fits = 0.0 < need[j] <= level
+                    below += need[j] if fits else 0.0
+                    more -= fits
+                higher = (there - below) / more if more > 0 else level
                 if higher <= level:
                     break
                 level = higher
+            per_level = 1.0 / level
+            step = math.inf
             for j in range(copies):
-                need = demand[phase[j]]
-                rate[j] = 1.0 if need <= level else level / need
-                step = min(step, rest[j] / rate[j])
+                step = min(step, rest[j] * max(1.0, need[j] * per_level))
             for j in range(copies):
-                rest[j] -= step * rate[j]
-                worked += step * rate[j]
-                if rate[j] < 1.0:
-                    for which in range(CAUSES):
-                        stalls[which] += step * (1.0 - rate[j]) * cause[phase[j], which]
+                if need[j] > level:
+                    done = step * level / need[j]
+                    stalled[phase[j]] += step - done
+                else:
+                    done = step
+                rest[j] -= done
+                worked += done
         passed += step
         for j in range(copies):
             while rest[j] <= 1e-6:
@@ -112,9 +105,7 @@ def stretch(
                     size[j] = sizes[drawn % sizes.size]
                     drawn += 1
                 rest[j] = base[phase[j]] * (size[j] if scales[phase[j]] else 1.0)
-    stalled = stalls.sum()
-    if stalled > 0.0:
-        stalls /= stalled
+                need[j] = demand[phase[j]]
     return max(1.0, copies * passed / worked)
 
 
@@ -136,7 +127,8 @@ def replay_slowed(
 
     As all in service progress alike, each ends when their common progress reaches its own mark; the marks are kept
     in ascending order. A request that starts in a throttle window takes ``service * num // den``. Ends are rounded up
-    to whole ns. Where sigma is 1 throughout, times and slots are those of `replay.replay_shared`.
+    to whole ns. Where sigma is 1 throughout, times are those of `replay.replay_shared`, and so are slots unless several
+    fall free in one nanosecond.
 
     Parameters
     ----------
@@ -147,10 +139,7 @@ def replay_slowed(
     slots = sigma.size - 1
     mark = np.zeros(slots, np.float64)
     who = np.zeros(slots, np.int64)
-    idle = np.arange(
-        slots
-    )  # slots that are free, in order of (free since, index), from `first` on, around the end
-    since = np.zeros(slots, np.int64)
+    idle = np.arange(slots)  # slots that are free, in order of since when, from `first` on, around the end
     first = 0
     windows = edges.size > 0
     now, progress, busy, following = 0, 0.0, 0, 0
@@ -184,18 +173,10 @@ def replay_slowed(
         now = end
         leaves = who[0]
         completion[leaves] = now
-        place = (first + slots - busy) % slots  # one behind the last that is free
+        idle[(first + slots - busy) % slots] = slot[leaves]  # one behind the last that is free
         busy -= 1
         for k in range(busy):
             mark[k], who[k] = mark[k + 1], who[k + 1]
-        index = slot[leaves]
-        while place != first:
-            before = place - 1 if place > 0 else slots - 1
-            if since[before] != now or idle[before] < index:
-                break
-            idle[place], since[place] = idle[before], since[before]
-            place = before
-        idle[place], since[place] = index, now
         if progress > 1e12:  # 2e-4 ns of float64 are left
             for k in range(busy):
                 mark[k] -= progress
