@@ -5,7 +5,7 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -263,3 +263,45 @@ def lengths_text(choices: Sequence[Choice]) -> str:
             )
         lines.append(columns(rows, right=(1, 2, 3)))
     return "\n\n".join(lines)
+
+
+def questions_text(shapley: Mapping[str, Any] | None, whatif: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Drivers' values and what-ifs for a person, one text each."""
+    texts: list[str] = []
+    if shapley is not None:
+        rows: list[tuple[str, ...]] = [("driver (Shapley)", "p95", "p99"), ("none of them", *_bases(shapley))]
+        rows.extend(
+            (driver.replace("_", " "), *(_signed(shapley[f"{p}_s"][driver]) for p in ("p95", "p99")))
+            for driver in shapley["p95_s"]
+        )
+        texts.append(columns(rows, right=(1, 2)))
+    return texts + [_what_if_text(answer) for answer in whatif]
+
+
+def _bases(shapley: Mapping[str, Any]) -> tuple[str, str]:
+    return quantity(shapley["p95_base_s"], "s"), quantity(shapley["p99_base_s"], "s")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0.0 else '+'}{quantity(abs(seconds), 's')}"
+
+
+def _what_if_text(answer: Mapping[str, Any]) -> str:
+    """A curve or a pair of points as a table; its single figures below."""
+    points = [("", point) for point in answer.get("points", ())]
+    points += [(name, each) for name, each in answer.items() if isinstance(each, Mapping) and "p95_s" in each]
+    rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
+    for name, point in points:
+        batch = (
+            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}" if "batch" in point else name
+        )
+        times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
+        rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))
+    single = [
+        f"{name.replace('_', ' ')} {value:.4g}"
+        if isinstance(value, float)
+        else f"{name.replace('_', ' ')} {value}"
+        for name, value in answer.items()
+        if name != "kind" and not isinstance(value, Mapping | list)
+    ]
+    return columns(rows, right=range(1, 6)) + "\n" + ", ".join(single)

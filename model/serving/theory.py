@@ -18,9 +18,8 @@ import numpy as np
 
 from ..errors import FileError
 from ..schema import read_bytes
-from .offers import offered
 from .rules import Replayed
-from .serve import replayed, rules_of
+from .serve import prepare, replayed
 from .tail import PERCENTILES, jain, rank_of
 from .workload import load_workload
 
@@ -74,9 +73,9 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
         path = Path(folder) / "case.toml"
         path.write_text(workload_text(case, warmup + requests, seed), encoding="utf-8")
         workload = load_workload(path)
-    table = offered(workload, (), {})
-    done = replayed(table, rules_of(workload, table, None))
-    found = _figures(done, table.offers.arrival_ns, table.offers.stream, len(workload.streams), warmup)
+    prepared = prepare(workload)
+    offers = prepared.table.offers
+    found = _figures(replayed(prepared), offers.arrival_ns, offers.stream, len(workload.streams), warmup)
     skipped = set(case.get("do_not_check", ()))
     scale = max(1.0, _MILLION / requests) ** 0.5
     return [
