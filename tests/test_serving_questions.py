@@ -60,13 +60,8 @@ jitter = { cv = 0.1 }
 profile = "p.json"
 """
     assert "shapley" not in served(tmp_path, capsys, text)
-    assert set(served(tmp_path, capsys, text, "--drivers")["shapley"]["p95_s"]) == {
-        "queueing"
-    }  # 0.8 of 1 GB/s each
-    tight = text.replace("p.json", "tight.json")
-    asks["bandwidth_bytes_per_s"] = 0.9e9
-    (tmp_path / "tight.json").write_text(json.dumps(asks), encoding="utf-8")
-    assert set(served(tmp_path, capsys, tight, "--drivers")["shapley"]["p95_s"]) == {"queueing", "contention"}
+    drivers = served(tmp_path, capsys, text, "--drivers")["shapley"]["p95_s"]
+    assert set(drivers) == {"queueing", "contention"} and drivers["contention"] > 0.0
 
 
 def test_every_question_has_an_answer(tmp_path, capsys):
