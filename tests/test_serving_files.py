@@ -308,7 +308,7 @@ def test_serve_command(tmp_path, capsys):
     assert document["inputs"]["workload"]["digest"].startswith("sha256:")
     assert serving["slo_attainment"] == 1.0 and serving["requests"] == 100 and not serving["unstable"]
     assert serving["p95_s"] == pytest.approx(serving["p95_ns"] * 1e-9)
-    assert "energy_j_per_request" not in serving and "shapley" not in serving
+    assert "energy_j_per_request" not in serving and set(serving["shapley"]["p95_s"]) == {"queueing"}
     assert main(["serve", "--workload", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "objective 0.9 within 1 s: met, 100.00% are" in shown and "p99.9" in shown

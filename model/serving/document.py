@@ -302,6 +302,6 @@ def _what_if_text(answer: Mapping[str, Any]) -> str:
         if isinstance(value, float)
         else f"{name.replace('_', ' ')} {value}"
         for name, value in answer.items()
-        if name != "kind" and not isinstance(value, Mapping | list)
+        if name != "kind" and value not in (None, "") and not isinstance(value, Mapping | list)
     ]
     return columns(rows, right=range(1, 6)) + "\n" + ", ".join(single)

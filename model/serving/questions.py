@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import UsageError
 from .arrivals import exact
 from .drivers import Run, blame, drivers_of
@@ -143,14 +145,13 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
 
 
 def _rates(prepared: Prepared) -> list[float]:
-    """Rates at which the requests' work takes the slots' time in `_UTILISATIONS` parts."""
+    """Rates at which the requests' work, in full batches, takes the slots' time in `_UTILISATIONS` parts."""
     slots = prepared.rules.slots
     if slots is None:
         raise UsageError("unlimited slots have no load", where=prepared.workload.path, lever="Set slots.")
-    fallback = prepared.table.offers.fallback
-    work = prepared.table.alone_ns * (fallback[:, 0] / fallback[:, 1]) / prepared.table.offers.size.size
-    full = slots * 1e9 / float(work.sum())
-    return [full * share for share in _UTILISATIONS]
+    requests = np.bincount(prepared.table.offers.stream)
+    work_s = float(requests @ np.array(prepared.table.load_s)) / float(requests.sum())
+    return [slots / work_s * share for share in _UTILISATIONS]
 
 
 def _limit(prepared: Prepared) -> Limit:
