@@ -183,15 +183,6 @@ def test_slices_make_no_difference(load, budget):
     assert rows_of(run.result()) == rows_of(replay(*load))
 
 
-def test_a_replay_is_cancelled_between_slices():
-    asked = iter((False, True))
-    offers = Offers.of_one_stream(np.arange(20_000) * 10)
-    services = Services.of_profiles(np.array([[-1, 0]], np.int32), (profile([(3, 5, 9, 0, 0)], 60),))
-    rules = Rules(4, bandwidth_bytes_per_s=1e9)
-    assert replay(offers, services, rules, lambda: next(asked)) is None
-    assert next(asked, "asked twice") == "asked twice"
-
-
 @given(load=loads(plain=True))
 @settings(max_examples=150, deadline=None)
 def test_fast_kernels_equal_the_general_one(load):
