@@ -296,7 +296,8 @@ class Simulator:
                     del self.running[j]
                     self.finish(batch, now)
             while (chosen := self.choose(now)) is not None:
-                self.start(*chosen, now)
+                members, full, slot = chosen
+                self.start(members, full, slot, now)
             rates = self.rates()
         return [self.done[q] for q in range(len(arrival))]
 

@@ -7,8 +7,6 @@ queueing caused by contention (MINICASE 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,14 +94,11 @@ class Replay:
         return Replayed(run.start, run.completion, slot, batch, parts)
 
 
-def replay(
-    offers: Offers, services: Services, rules: Rules, cancelled: Callable[[], bool] = lambda: False
-) -> Replayed | None:
-    """Replay all; None where `cancelled`, asked between slices, says so. Raises as `Replay`."""
+def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
+    """All of a `Replay` at once; raises as it does."""
     run = Replay(offers, services, rules)
     while not run.step():
-        if cancelled():
-            return None
+        pass
     return run.result()
 
 
