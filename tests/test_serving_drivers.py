@@ -127,3 +127,13 @@ def test_contention_and_another_plan_are_drivers():
     worth = [one.percentiles_ns[0] for one in found.grid]
     assert worth == [150, 150, 150, 150, 100, 100, 200, 200]
     assert dict(dict(found.values_ns)["p95"]) == {"queueing": 0, "contention": 50, "fusion": 0}
+
+
+def test_a_fallback_plan_is_a_fallback_and_switched_off_is_the_plan_meant():
+    """Plan 1, of 50 ns, runs where plan 0, of 20 ns, was meant."""
+    services = Services.of_times(np.array([[0, 20], [0, 50]]))
+    offers = replace(Offers.of_one_stream(np.array([0, 100])), plan=np.array([0, 1], np.int32))
+    setting = Setting(offers, services, Rules(1), instead=np.array([-1, 0], np.int32))
+    drivers = drivers_of(setting)
+    assert [driver.name for driver in drivers] == ["queueing", "fallback"]
+    assert [one.percentiles_ns[0] for one in blame(setting, drivers, replay).grid] == [20, 20, 50, 50]

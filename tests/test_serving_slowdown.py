@@ -10,7 +10,6 @@ import pytest
 from model.cost.profile import contention
 from model.cost.result import PHASE_DTYPE, PHASE_KINDS
 from model.packaged import folder
-from model.serving.arrivals import read_trace
 from model.serving.exact import replay
 from model.serving.replay import replay_shared
 from model.serving.result import ServiceProfile
@@ -18,6 +17,7 @@ from model.serving.rules import PARTS, Offers, Rules, Services, StreamRules
 from model.serving.slowdown import SlowdownTables, can_estimate, first_estimate, slowdown
 from model.serving.slowdown_kernels import replay_slowed
 from model.serving.tail import percentiles
+from model.serving.traces import read_trace
 
 from .test_serving_theory import reference_profiles
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .rules import Offers, Replayed, Rules, Services
 from .tail import exact_sum, rank_of, ranked
@@ -27,11 +28,16 @@ Run = Callable[[Offers, Services, Rules], Replayed]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Setting:
-    """What a replay is a function of."""
+    """What a replay is a function of.
+
+    ``instead``, int32[plans]: the compiled plan in whose place a fallback plan runs, -1 for compiled plans; None where
+    nothing falls back to another plan.
+    """
 
     offers: Offers
     services: Services
     rules: Rules
+    instead: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -88,7 +94,8 @@ def drivers_of(setting: Setting) -> tuple[Driver, ...]:
     offers, services, rules = setting.offers, setting.services, setting.rules
     there = {
         "queueing": rules.slots is not None,
-        "fallback": bool((offers.fallback[:, 0] != offers.fallback[:, 1]).any()),
+        "fallback": bool((offers.fallback[:, 0] != offers.fallback[:, 1]).any())
+        or (setting.instead is not None and bool((setting.instead[offers.plan] >= 0).any())),
         "static_partition": rules.placement in _PARTITIONED,
         "throttle": rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0,
         "contention": math.isfinite(rules.bandwidth_bytes_per_s)
@@ -105,7 +112,11 @@ def _rules(setting: Setting, **changed: object) -> Setting:
 
 
 def _without_fallback(setting: Setting) -> Setting:
-    return replace(setting, offers=replace(setting.offers, fallback=np.ones_like(setting.offers.fallback)))
+    offers = replace(setting.offers, fallback=np.ones_like(setting.offers.fallback))
+    if setting.instead is not None:
+        meant = setting.instead[offers.plan]
+        offers = replace(offers, plan=np.where(meant >= 0, meant, offers.plan))
+    return replace(setting, offers=offers)
 
 
 _OFF: dict[str, Callable[[Setting], Setting]] = {

@@ -84,7 +84,7 @@ def too_few(count: int, relaxed: float, share: Fraction) -> bool:
 
     Our rule: at least 650 relaxation times for p95, more for a rarer event in proportion to its standard error,
     ``650 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile. 650 parts the cases in which batch means
-    cover what they say from those in which they do not (docs/serving.md, "How many requests are enough").
+    cover what they say from those in which they do not (docs/serving-statistics.md).
     """
     rare = float(1 - share)
     return count * rare < _BEYOND or count < _ENOUGH * relaxed * math.sqrt(0.05 / rare)

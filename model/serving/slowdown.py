@@ -9,17 +9,18 @@ few per cent on recorded ones; streams on different plans get the mean of their 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.result import PHASE_KINDS
-from .exact import alone_ns
+from .exact import replay
 from .profile import LAUNCH
-from .replay import replay_shared
 from .result import ServiceProfile
-from .rules import PARTS, Offers, Replayed, Rules, Services
+from .rules import Offers, Replayed, Rules, Services, Times
 from .slowdown_kernels import replay_slowed, stretch
 
 _STEADY = PHASE_KINDS.index("steady")
@@ -148,47 +149,34 @@ def first_estimate(offers: Offers, services: Services, rules: Rules, tables: Slo
     their shares on full slots. Only for rules that `can_estimate`.
     """
     assert rules.slots is not None and can_estimate(rules)
-    arrival = np.array(offers.arrival_ns)
-    base = alone_ns(offers, services)
-    service = base * offers.fallback[:, 0] // offers.fallback[:, 1]
+    alone = replay(offers, services, replace(rules, bandwidth_bytes_per_s=math.inf))
+    assert alone is not None  # nobody cancels it
+    table = _mean_table(offers, services, rules, tables)
+    if not (table.sigma > 1.0).any():
+        return alone
+    parts = dict(alone.parts)
+    service = parts["base"] + parts["padding"] + parts["fallback"]
     edges = np.zeros(0, np.int64) if rules.throttle_edges_ns is None else np.array(rules.throttle_edges_ns)
     num, den = rules.throttle
-    table = _mean_table(offers, services, rules, tables)
-    count = arrival.size
-    alone_start, alone_end = np.empty(count, np.int64), np.empty(count, np.int64)
+    count = service.size
     start, completion, slot = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int32)
-    replay_shared(arrival, service, rules.slots, edges, num, den, alone_start, alone_end, slot)
-    if bool((table.sigma > 1.0).any()):
-        replay_slowed(arrival, service, np.array(table.sigma), edges, num, den, start, completion, slot)
-    else:
-        start, completion = alone_start, alone_end
+    arrival = np.array(offers.arrival_ns)
+    replay_slowed(arrival, service, np.array(table.sigma), edges, num, den, start, completion, slot)
     within = np.searchsorted(edges, start, side="right") % 2 == 1
     throttled = np.where(within, service * num // den, service)
-    own = base * offers.padding[:, 0] // offers.padding[:, 1]
-    # Cumulative shares, each rounded down, differ by parts that sum to the stall.
-    stall = completion - start - throttled
-    edges_of = np.floor(np.multiply.outer(np.append(0.0, np.cumsum(table.causes)[:-1]), stall)).astype(
-        np.int64
-    )
-    of_cause = np.diff(np.vstack([edges_of, stall[None]]), axis=0)
-    zeros = np.zeros(count, np.int64)
-    found = dict.fromkeys(PARTS, zeros) | {
-        "queue": alone_start - arrival,
-        "contention_queue": start - alone_start,
-        "base": own,
-        "padding": base - own,
-        "fallback": service - base,
-        "throttle": throttled - service,
-        "stall_burst": of_cause[0],
-        "stall_steady": of_cause[1],
-        "stall_spill": of_cause[2],
-        "stall_refetch": of_cause[3],
-    }
-    parts = tuple((name, np.ascontiguousarray(found[name])) for name in PARTS)
-    batch = np.ones(count, np.int32)
-    for array in (start, completion, slot, batch, *(values for _, values in parts)):
+    stalls = _split(completion - start - throttled, table.causes)
+    parts |= {"contention_queue": start - alone.start_ns, "throttle": throttled - service}
+    parts |= zip(("stall_burst", "stall_steady", "stall_spill", "stall_refetch"), stalls, strict=True)
+    for array in (start, completion, slot, *parts.values()):
         array.setflags(write=False)
-    return Replayed(start, completion, slot, batch, parts)
+    return Replayed(start, completion, slot, alone.batch, tuple(parts.items()))
+
+
+def _split(stall: Times, causes: NDArray[np.float64]) -> list[Times]:
+    """Each stall in whole ns by cause, in shares that sum to it: differences of cumulative shares, rounded down."""
+    cuts = [np.minimum(stall, np.floor(share * stall).astype(np.int64)) for share in np.cumsum(causes)[:-1]]
+    edges = [np.zeros_like(stall), *cuts, stall]
+    return [after - before for before, after in pairwise(edges)]
 
 
 def _mean_table(offers: Offers, services: Services, rules: Rules, tables: SlowdownTables) -> Slowdown:
