@@ -37,12 +37,6 @@ _FREE_REPLAYS = 8_000_000
 """Requests over all combinations of drivers that are replayed without being asked for, where slots do not contend."""
 
 
-def _exactly(offers: Offers, services: Services, rules: Rules) -> Replayed:
-    done = replay(offers, services, rules)
-    assert done is not None  # nobody cancels it
-    return done
-
-
 def blamed(prepared: Prepared, asked: bool) -> dict[str, Any] | None:
     """CONTRACT's ``shapley``; None where it was not `asked` for and takes long: contention, or millions of requests.
 
@@ -60,7 +54,7 @@ def blamed(prepared: Prepared, asked: bool) -> dict[str, Any] | None:
     replays = prepared.table.alone_ns.size << len(drivers)
     if not asked and (replays > _FREE_REPLAYS or any(driver.name == "contention" for driver in drivers)):
         return None
-    return blame(prepared.setting, drivers, _exactly).document()
+    return blame(prepared.setting, drivers, replay).document()
 
 
 def _load(prepared: Prepared, run: Run) -> dict[str, Any]:
@@ -130,9 +124,7 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
     def run(offers: Offers, services: Services, rules: Rules) -> Replayed:
         quickly = can_estimate(rules)
         estimated.append(quickly and bool(services.profiles))
-        return (
-            first_estimate(offers, services, rules, tables) if quickly else _exactly(offers, services, rules)
-        )
+        return first_estimate(offers, services, rules, tables) if quickly else replay(offers, services, rules)
 
     found: list[dict[str, Any]] = []
     for question in questions:
