@@ -20,8 +20,8 @@ requests = 4
 contention = { enabled = false }
 slots = 1
 [[stream]]
-arrivals = { kind = "constant", rate_per_s = 1e9, input_tokens = 100 }
-batch = { max = 2, linger_s = 1.0 }
+arrivals = { kind = "constant", rate_per_s = 1.0, input_tokens = 100 }
+batch = { max = 2, linger_s = 2.0 }
 bind = { length = "seq", batch = "batch" }
 plans = [{ length = 64, batch = 1, plan = "tails.json" }, { length = 128, batch = 1, plan = "unfused" }]
 """

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from explorer.__main__ import main
+from model.packaged import folder
 
 LOADED = """format = 1
 requests = 4000
@@ -85,3 +86,36 @@ def test_every_question_has_an_answer(tmp_path, capsys):
 )
 def test_what_has_no_answer_is_refused(tmp_path, capsys, text, asked, said):
     assert said in served(tmp_path, capsys, text, "--what-if", asked)
+
+
+def packaged(capsys, name: str, *words: str):
+    assert main(["serve", "--workload", name, "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)["serving"]
+
+
+def test_the_traps_show_the_way_out(capsys):
+    """The figures of docs/serving.md."""
+    starves = packaged(capsys, "static-starves", "--what-if", "placement")
+    (answer,) = starves["whatif"]
+    assert answer["static"]["p95_s"] == starves["p95_s"] == pytest.approx(0.162, rel=0.01)
+    assert answer["dynamic"]["p95_s"] == pytest.approx(0.0328, rel=0.01)
+    assert starves["streams"][0]["slo_attainment"] < 0.95 < starves["slots"][0]["utilisation"] + 0.1
+
+    always = packaged(capsys, "dynamic-always", "--what-if", "placement")
+    (answer,) = always["whatif"]
+    assert always["p95_s"] == pytest.approx(0.1479, rel=0.01)
+    assert answer["static"]["p95_s"] == pytest.approx(0.1028, rel=0.01)
+    assert answer["break_even_off_home_factor"] == pytest.approx(1.38, abs=0.01)
+
+    batched = packaged(capsys, "batch-for-throughput", "--what-if", "batch")
+    (answer,) = batched["whatif"]
+    assert batched["p95_s"] == pytest.approx(0.0255, rel=0.01)
+    points = {(point["batch"], point["linger_s"]): point for point in answer["points"]}
+    assert points[4, 0.0]["p95_s"] == pytest.approx(0.0051, rel=0.01) and points[4, 0.0]["within"]
+
+
+def test_leaving_home_can_make_more_work_than_the_slots_do(tmp_path, capsys):
+    """At 1.6 times the time away from home rho 0.7 becomes more than 1: unstable, and no percentiles."""
+    text = (folder("assets/workloads") / "dynamic-always.toml").read_text(encoding="utf-8")
+    found = served(tmp_path, capsys, text.replace("off_home_factor = 1.45", "off_home_factor = 1.6"))
+    assert found["unstable"] and found["utilisation"] > 1.0 and "p95_s" not in found

@@ -76,7 +76,7 @@ def outcome(
     busy, served = _per_slot(done, slots)
     endless = all(stream.arrivals.endless for stream in workload.streams)
     recorded = any(stream.arrivals.recorded for stream in workload.streams)
-    load, fullest = _endless_load(workload, table, rules)
+    load, fullest = _endless_load(prepared, done)
     rho = load if endless else _measured_load(done, requests, slots)
     unstable = fullest >= 1.0
     at = dict(zip((name for name, _ in PERCENTILES), percentiles(response), strict=True))
@@ -222,25 +222,39 @@ def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
     return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
 
 
-def _endless_load(workload: Workload, table: Offered, rules: Rules) -> tuple[float, float]:
+_ON_TOP = ("off_home", "stall_burst", "stall_steady", "stall_spill", "stall_refetch", "throttle")
+"""Parts of the time on a slot that a request would not have alone at home."""
+
+
+def _endless_load(prepared: Prepared, done: Replayed) -> tuple[float, float]:
     """rho of the endless streams, where batches are full; and that of the fullest slot, which decides stability.
 
-    rho is the sum of rate times expected service over the slots. Where each stream has its own slots ("static"), a slot
-    has its streams' load alone, each stream's spread evenly over its slots. (0, 0) for unlimited slots.
+    rho is the sum of rate times expected service over the slots, and what this run's batches took beyond their time
+    alone (`_ON_TOP`) over slots times the time from first to last arrival: leaving home and contention can make more
+    work than the slots do. Where each stream has its own slots ("static"), a slot has its streams' load alone, each
+    stream's spread evenly over its slots. (0, 0) for unlimited slots.
     """
+    workload, table, rules = prepared.workload, prepared.table, prepared.rules
     if rules.slots is None:
         return 0.0, 0.0
+    arrival = table.offers.arrival_ns
+    span = max(1, int(arrival[-1] - arrival[0]))
+    parts = dict(done.parts)
+    on_top = np.bincount(
+        done.slot, weights=sum(parts[name] for name in _ON_TOP) / done.batch / span, minlength=rules.slots
+    )
     slots = min(rules.slots, rules.admission_limit or rules.slots)
     loads = [
         (stream.rate_per_s or 0.0) * load for stream, load in zip(workload.streams, table.load_s, strict=True)
     ]
-    rho = sum(loads) / slots
+    if not any(loads):
+        return 0.0, 0.0
+    rho = (sum(loads) + float(on_top.sum())) / slots
     if rules.placement != "static":
         return rho, rho
-    own = np.zeros(rules.slots)
     for stream, load in zip(rules.streams, loads, strict=True):
-        own[list(stream.home)] += load / len(stream.home)
-    return rho, max(rho, float(own.max()))
+        on_top[list(stream.home)] += load / len(stream.home)
+    return rho, max(rho, float(on_top.max()))
 
 
 def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
