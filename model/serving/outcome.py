@@ -86,8 +86,11 @@ def outcome(
         if name != "p999"
     ]
     trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
+    sizes = np.bincount(offers.stream, minlength=len(workload.streams))
+    by_stream = np.split(np.argsort(offers.stream, kind="stable"), np.cumsum(sizes)[:-1])
     streams = tuple(
-        _stream(stream, k, table, response, requests) for k, stream in enumerate(workload.streams)
+        _stream(stream, table, mine, response[mine])
+        for stream, mine in zip(workload.streams, by_stream, strict=True)
     )
     judged = [stream for stream in streams if stream.slo_attainment is not None]
     first, last = int(arrival[0]), int(requests.completion_ns.max())
@@ -157,10 +160,8 @@ def _energy(table: Offered, done: Replayed) -> float:
     return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
 
 
-def _stream(stream: Stream, k: int, table: Offered, response: Times, requests: Requests) -> StreamResult:
-    """One stream's tail. Its slowdown is its responses over the time that its requests take alone."""
-    mine = table.offers.stream == k
-    own = response[mine]
+def _stream(stream: Stream, table: Offered, mine: NDArray[np.intp], own: Times) -> StreamResult:
+    """The tail of one stream, whose requests are `mine` and have the responses `own`."""
     ranked = np.sort(own)
     objective = stream.objective
     within = None
