@@ -60,7 +60,10 @@ arrivals = { kind = "poisson", rate_per_s = 2000.0 }
 jitter = { cv = 0.1 }
 profile = "p.json"
 """
-    assert "shapley" not in served(tmp_path, capsys, text)
+    found = served(tmp_path, capsys, text)
+    assert "shapley" not in found
+    # Two at 0.8 of the bandwidth each take turns at worst: 1.6 times as long.
+    assert found["sigma"][0] == 1.0 and found["sigma"][1] == pytest.approx(1.6, rel=0.01)
     drivers = served(tmp_path, capsys, text, "--drivers")["shapley"]["p95_s"]
     assert set(drivers) == {"queueing", "contention"} and drivers["contention"] > 0.0
 

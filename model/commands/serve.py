@@ -21,7 +21,7 @@ from ..serving.document import (
 from ..serving.lengths import Choice, choose_for
 from ..serving.outcome import outcome
 from ..serving.profile import load_profile
-from ..serving.questions import answers, blamed
+from ..serving.questions import answers, blamed, sigma
 from ..serving.result import ServiceProfile
 from ..serving.serve import prepare, replayed
 from ..serving.streams import PlanFile, Workload
@@ -136,8 +136,8 @@ def run(arguments: argparse.Namespace) -> int:
     whatif = answers(prepared, [word.strip() for word in arguments.what_if.split(",") if word.strip()])
     if arguments.json:
         serving = serving_document(result)
-        serving |= {"shapley": shapley} if shapley is not None else {}
-        serving |= {"whatif": whatif} if whatif else {}
+        more = {"shapley": shapley, "sigma": sigma(prepared), "whatif": whatif or None}
+        serving |= {name: value for name, value in more.items() if value is not None}
         print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving})
     else:
         print("\n\n".join([serving_text(result), *questions_text(shapley, whatif)]))

@@ -7,6 +7,7 @@ and say so: a curve is dozens of replays.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,6 +56,21 @@ def blamed(prepared: Prepared, asked: bool) -> dict[str, Any] | None:
     if not asked and (replays > _FREE_REPLAYS or any(driver.name == "contention" for driver in drivers)):
         return None
     return blame(prepared.setting, drivers, replay).document()
+
+
+def sigma(prepared: Prepared) -> list[float] | None:
+    """CONTRACT's ``sigma``: how many times as long the plan of most requests takes while 1, 2, ... slots run it.
+
+    None where slots do not contend.
+    """
+    services, rules = prepared.table.services, prepared.rules
+    if rules.slots is None or not math.isfinite(rules.bandwidth_bytes_per_s) or not services.profiles:
+        return None
+    plan = int(np.argmax(np.bincount(prepared.table.offers.plan)))
+    which = int(services.profile_of[plan, 1])
+    if which < 0:
+        return None
+    return SlowdownTables().of(services.profiles[which], rules).sigma[1:].tolist()
 
 
 def _load(prepared: Prepared, run: Run) -> dict[str, Any]:
