@@ -183,7 +183,9 @@ def _overloaded(setting: Setting, done: Replayed) -> bool:
     span = int(arrival[-1] - arrival[0])
     if rules.slots is None or span == 0:
         return False
-    work = (done.completion_ns - done.start_ns) // done.batch  # of a batch, each its part
+    work = done.completion_ns - done.start_ns
+    if (done.batch > 1).any():
+        work = work // done.batch  # of a batch, each its part
     if rules.placement not in _PARTITIONED:
         return exact_sum(work) >= rules.slots * span
     return float(np.bincount(done.slot, work.astype(np.float64)).max()) >= span

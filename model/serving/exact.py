@@ -455,8 +455,10 @@ def _check(offers: Offers, services: Services, rules: Rules) -> None:
     if rules.off_home is not None:
         factor *= max(1.0, float(np.max(rules.off_home[..., 0] / rules.off_home[..., 1])))
     factor *= max(1.0, rules.throttle[0] / rules.throttle[1])
-    work = float(services.base_ns[offers.plan].max(axis=1).astype(float) @ np.maximum(1.0, offers.size))
-    work += float((offers.own_ns * np.maximum(1.0, offers.size)).sum())
+    longest = services.base_ns.max(axis=1)[offers.plan] + offers.own_ns
+    work = float(
+        (longest * np.maximum(1.0, offers.size)).sum()
+    )  # no BLAS: its threads cost more than the sum
     if float(offers.arrival_ns[-1]) + work * max(1.0, factor) >= _LATEST_NS:
         raise UsageError(
             "times beyond what integer nanoseconds hold (146 years)",

@@ -13,8 +13,8 @@ import numpy as np
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS
 from ..measured import Measurement, timed
 from .drivers import Setting, blame, drivers_of
-from .exact import Replay
-from .replay import replay_shared
+from .exact import Replay, alone_ns
+from .replay import OWN_FIRST, replay_placed, replay_shared
 from .result import ServiceProfile
 from .rules import Offers, Replayed, Rules, Services, StreamRules
 from .slowdown import SlowdownTables, first_estimate, slowdown
@@ -87,8 +87,17 @@ def _all_drivers(rounds: int) -> Iterator[Measurement]:
         throttle=(7, 5),
     )
     services = Services.of_times(np.array([[0, 2_200_000]]))
+    service = alone_ns(offers, services) * offers.fallback[:, 0] // offers.fallback[:, 1]
+    home = np.array([[True, True, False, False], [False, False, True, True]])
+    stream, edges = offers.stream.astype(np.int64), np.array(rules.throttle_edges_ns)
+    begin, end, slot = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int32)
+
+    def bare() -> None:
+        replay_placed(arrival, service, stream, OWN_FIRST, home, off_home, edges, 7, 5, begin, end, slot)
+
+    yield _rate("replay with all drivers but contention: requests", count, timed(rounds, bare), 1e7)
     seconds = timed(rounds, lambda: replayed(offers, services, rules))
-    yield _rate("replay with all drivers but contention, parts included: requests", count, seconds, 1e7)
+    yield _rate("the same with all parts of every request: requests", count, seconds, None)
 
 
 def _profile(phases: int, repeat: int) -> ServiceProfile:
