@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from model.errors import FileError, UsageError
+from model.hardware.accelerator import Topology
 from model.serving.arrivals import Process, first_of_all, synthetic
+from model.serving.profile import load_profile
 from model.serving.serve import serve
 from model.serving.streams import DrawnService
 from model.serving.workload import load_workload
@@ -334,3 +337,25 @@ def test_profiles_of_one_workload_are_of_one_machine(tmp_path):
     assert result.slots == 2 and parts(result, "padding")[1] == 0
     with pytest.raises(UsageError, match=r"different machines, of 1e\+09 and 2e\+09 bytes/s"):
         serve(workload(tmp_path, text, t__csv=TOKENS, a__json=profile(1000), b__json=other))
+
+
+def test_hops_by_topology():
+    assert [Topology("mesh", 2).hops(0, slot, 4) for slot in range(4)] == [0, 1, 1, 2]
+    assert [Topology("ring").hops(0, slot, 5) for slot in range(5)] == [0, 1, 2, 2, 1]
+    assert [Topology("crossbar").hops(1, slot, 3) for slot in range(3)] == [1, 0, 1]
+
+
+def test_away_from_home_costs_what_the_machines_topology_says(tmp_path):
+    """Four at once on a 2 x 2 mesh at 5 % a hop: at home, one hop, one hop, two hops."""
+    text = """slots = 4
+requests = 4
+placement = { kind = "home-first" }
+contention = { enabled = false }
+[[stream]]
+arrivals = { kind = "constant", rate_per_s = 1e9 }
+"""
+    (tmp_path / "p.json").write_text(profile(2000, slots=4), encoding="utf-8")
+    machine = replace(load_profile(tmp_path / "p.json"), topology=Topology("mesh", 2, 0.05))
+    result = serve(workload(tmp_path, text), machine)
+    assert result.requests.slot.tolist() == [0, 1, 2, 3]
+    assert parts(result, "off_home") == [0, 100, 100, 200]
