@@ -11,7 +11,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.cost.result import PHASE_DTYPE
@@ -40,6 +40,7 @@ def by_orders(worth: list[int]) -> tuple[Fraction, ...]:
     return tuple(Fraction(total, len(orders)) for total in effect)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 4).flatmap(lambda n: st.lists(st.integers(0, 10**15), min_size=2**n, max_size=2**n)))
 def test_values_are_the_mean_over_all_orders_and_sum_to_the_whole(worth):
     found = shapley(worth)
