@@ -49,7 +49,10 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.judging",
     "model.cost.search_kernels",
     "model.serving.replay",
+    "model.serving.closed",
     "model.serving.phases",
+    "model.serving.tail_kernels",
+    "model.serving.slowdown_kernels",
     "model.serving.events",
 )
 

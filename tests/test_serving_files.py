@@ -54,7 +54,7 @@ weight = 1.0
 slo = { percentile = 0.95, response_s = 0.02 }
 generation = { decode = [{ past = 2048, batch = 8, plan = "decode.json" }], kv_capacity_bytes = 4.0e9, prefix_cache = false, prefill_chunk_tokens = 0 }
 [[stream]]
-arrivals = { kind = "closed" }
+arrivals = { kind = "closed", clients = 3 }
 """  # noqa: E501
 PROFILE = {
     "format": 1,
@@ -231,7 +231,7 @@ def test_every_key_of_the_contract_is_known_and_what_is_not_simulated_is_refused
     assert "not simulated in this version" in text and "unknown key" not in text
     for part in (
         "throttle.thermal = true", "stream[0].kind = 'generation'", "stream[0].generation",
-        "stream[1].arrivals.kind = 'closed'",
+        "other streams beside closed arrivals",
     ):  # fmt: skip
         assert part in text
 
@@ -278,8 +278,9 @@ def test_windows_that_touch_are_one(tmp_path):
 
 
 def test_packaged_workloads_load_and_ask_for_a_plan():
-    assert packaged_workloads() == ("azure-code", "poisson")
-    for name in packaged_workloads():
+    traps = ("batch-for-throughput", "dynamic-always", "static-starves")
+    assert set(packaged_workloads()) == {"azure-code", "poisson", *traps}
+    for name in ("azure-code", "poisson"):
         workload = load_workload(name)
         assert workload.streams[0].arrivals.arrival_ns.size > 8000
         with pytest.raises(UsageError, match="nothing says how long a request takes"):
@@ -308,7 +309,7 @@ def test_serve_command(tmp_path, capsys):
     assert document["inputs"]["workload"]["digest"].startswith("sha256:")
     assert serving["slo_attainment"] == 1.0 and serving["requests"] == 100 and not serving["unstable"]
     assert serving["p95_s"] == pytest.approx(serving["p95_ns"] * 1e-9)
-    assert "energy_j_per_request" not in serving and "shapley" not in serving
+    assert "energy_j_per_request" not in serving and set(serving["shapley"]["p95_s"]) == {"queueing"}
     assert main(["serve", "--workload", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "objective 0.9 within 1 s: met, 100.00% are" in shown and "p99.9" in shown

@@ -12,9 +12,11 @@ import pytest
 
 from model.cost.result import PHASE_KINDS
 from model.serving.arrivals import Process, synthetic
+from model.serving.intervals import batch_means, relaxation, too_few
 from model.serving.serve import serve
-from model.serving.tail import interval, jain, parts_at, rank_of, relaxation, too_few
-from model.serving.workload import DrawnService, Stream, Throttle, Workload, load_workload
+from model.serving.streams import DrawnService, Stream, Throttle, Workload
+from model.serving.tail import jain, parts_at, rank_of
+from model.serving.workload import load_workload
 
 RATE = 1000.0  # of one slot's service, so that the mean service time is 1 ms
 
@@ -104,7 +106,7 @@ def test_relaxation_of_an_autoregressive_series():
 
 
 def test_interval_is_exact_where_nothing_varies():
-    low, high = interval(np.full(1_000, 5_000_000), Fraction(95, 100))
+    ((low, high),) = batch_means(np.full(1_000, 5_000_000), [Fraction(95, 100)])
     assert low == high == pytest.approx(0.005)
     assert too_few(1_999, 1.0, Fraction(95, 100)) and not too_few(2_000, 1.0, Fraction(95, 100))
 
@@ -123,7 +125,7 @@ def test_parts_by_hand():
     response = np.array([70, 10, 30, 20])
     queue = np.array([50, 0, 9, 4])
     parts = (("queue", queue), ("queue_imbalance", queue), ("base", response - queue))
-    assert parts_at(3, np.argsort(response), response, parts) == (
+    assert parts_at(3, response, parts) == (
         ("queue", 11),
         ("queue_imbalance", 11),
         ("base", 19),

@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..serving.document import lengths_document, lengths_text, serving_document, serving_text
+from ..serving.document import (
+    lengths_document,
+    lengths_text,
+    questions_text,
+    serving_document,
+    serving_text,
+)
 from ..serving.lengths import Choice, choose_for
+from ..serving.outcome import outcome
 from ..serving.profile import load_profile
+from ..serving.questions import answers, blamed, sigma
 from ..serving.result import ServiceProfile
-from ..serving.serve import serve
-from ..serving.workload import PlanFile, Workload, load_workload
+from ..serving.serve import prepare, replayed
+from ..serving.streams import PlanFile, Workload
+from ..serving.workload import load_workload
 from ..serving.workload_schema import LEAST_RATE, MOST_RATE, MOST_SLOTS
 from ..terminal import TOOL, print_json
 
@@ -33,6 +42,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
     parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
+    parser.add_argument(
+        "--drivers",
+        action="store_true",
+        help="split p95 and p99 over drivers (Shapley) also where that takes long: with contention, or many requests",
+    )
+    parser.add_argument(
+        "--what-if",
+        default="",
+        metavar="ASK,…",
+        help="load, batch, rate (the highest within the objective), ramp (what breaks first), placement, poisson",
+    )
     lengths = parser.add_argument_group("lengths of compiled plans, instead of a replay")
     lengths.add_argument(
         "--choose-lengths",
@@ -110,11 +130,17 @@ def run(arguments: argparse.Namespace) -> int:
         inputs["profile"] = {"path": arguments.profile}
     elif arguments.graph:
         own, plans = _planned(arguments, workload, inputs)
-    result = serve(workload, own, arguments.slots, arguments.rate, plans)
+    prepared = prepare(workload, own, arguments.slots, arguments.rate, plans)
+    result = outcome(prepared, replayed(prepared))
+    shapley = blamed(prepared, arguments.drivers)
+    whatif = answers(prepared, [word.strip() for word in arguments.what_if.split(",") if word.strip()])
     if arguments.json:
-        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving_document(result)})
+        serving = serving_document(result)
+        more = {"shapley": shapley, "sigma": sigma(prepared), "whatif": whatif or None}
+        serving |= {name: value for name, value in more.items() if value is not None}
+        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving})
     else:
-        print(serving_text(result))
+        print("\n\n".join([serving_text(result), *questions_text(shapley, whatif)]))
     return 0
 
 

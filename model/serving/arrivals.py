@@ -26,6 +26,7 @@ from .result import Arrivals
 from .traces import LATEST_NS, Trace
 
 MOST_REQUESTS = 20_000_000
+_MOST_STATES = 1_000_000
 
 ARRIVALS, JITTER, SERVICE, STATES = 0, 1000, 2000, 3000
 """What random numbers are for: each purpose has its own generator."""
@@ -164,6 +165,43 @@ class Process:
         return began + (work - before) / rates[state[at]]
 
 
+@dataclass(frozen=True, slots=True)
+class ClosedLoop:
+    """Clients that wait for their answer, think for a while, and ask again.
+
+    Attributes
+    ----------
+    think_s : mean time between an answer and the client's next request; ``think``: "exponential" or "constant".
+    """
+
+    clients: int
+    think_s: float
+    think: Literal["exponential", "constant"]
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    def draw(self, seed: int, requests: int) -> NDArray[np.int64]:
+        """int64[clients + requests] ns: how long is thought before each client's first request, then after each."""
+        count = self.clients + requests
+        if self.think == "constant":
+            return np.full(count, int(exact(self.think_s) * 10**9), dtype=np.int64)
+        thought = generator(ARRIVALS, seed, 0).exponential(self.think_s, count)
+        return np.rint(thought * 1e9).astype(np.int64)
+
+    def unanswered(self, seed: int, requests: int) -> Arrivals:
+        """The requests before it is known when they come: all at 0."""
+        if requests > MOST_REQUESTS:
+            raise UsageError(f"{requests:,} requests are more than this version replays")
+        return Arrivals(
+            _frozen(np.zeros(requests, dtype=np.int64)),
+            _frozen(np.full(requests, self.input_tokens, dtype=np.int64)),
+            _frozen(np.full(requests, self.output_tokens, dtype=np.int64)),
+            f"{self.clients:,} clients, closed loop, synthetic (seed {seed})",
+            recorded=False,
+            endless=False,
+        )
+
+
 def _constant(rate_per_s: float, count: int) -> NDArray[np.int64]:
     period = 10**9 / exact(rate_per_s)
     up, down = period.numerator, period.denominator
@@ -195,7 +233,7 @@ def synthetic(
             f"{expected:.6g} requests at {rate:g}/s are more than this version replays",
             lever=f"At most {MOST_REQUESTS:,} requests within 36 years.",
         )
-    if process.dwells_s and expected / rate > MOST_REQUESTS * min(process.dwells_s):
+    if process.dwells_s and expected / rate > _MOST_STATES * min(process.dwells_s):
         raise UsageError("the states of an mmpp change too often", lever="Set longer dwells_s.")
     if window_s is None:
         arrival = process.draw(seed, stream, requests or 0)

@@ -5,7 +5,7 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -35,6 +35,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
             out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
         out["mean_s"] = result.sum_response_ns / count * 1e-9
         out["max_ns"] = result.max_ns
+        out["interval_method"] = result.interval_method
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
@@ -172,6 +173,12 @@ def _streams_table(result: ServingResult) -> str:
     return columns(rows, right=range(1, 8)) + "\n" + fairness
 
 
+def _beside(value_s: float, low_s: float, high_s: float) -> str:
+    """How far the ends of an interval lie from its percentile: ``± 1.2 ms``, or ``-1.2 ms +3.4 ms``."""
+    below, above = quantity(value_s - low_s, "s", 2), quantity(high_s - value_s, "s", 2)
+    return f"± {above}" if below == above else f"-{below} +{above}"
+
+
 def _build_up_table(built: BuildUp, mean_per_s: float) -> str:
     """When the queue built up, and how far above the mean the arrivals were."""
 
@@ -201,9 +208,10 @@ def _tail_table(result: ServingResult, count: int) -> str:
     mean = result.sum_response_ns / count
     rows.append(("response", *whole, quantity(result.max_ns * 1e-9, "s"), quantity(mean * 1e-9, "s")))
     if result.interval_s or result.too_few:
-        bounds = {name: f"± {quantity((high - low) / 2, 's', 2)}" for name, (low, high) in result.interval_s}
+        values = {name: value * 1e-9 for name, value in _percentiles(result)}
+        bounds = {name: _beside(values[name], *bounds) for name, bounds in result.interval_s}
         bounds |= dict.fromkeys(result.too_few, "too few")
-        rows.append(("95 % interval", *(bounds.get(name, "") for name, _ in _NAMES)))
+        rows.append((f"95 % by {result.interval_method}", *(bounds.get(name, "") for name, _ in _NAMES)))
     for part in parts["mean"]:
         if not any(amounts[part] for amounts in parts.values()) and part not in ("queue", "base"):
             continue
@@ -255,3 +263,45 @@ def lengths_text(choices: Sequence[Choice]) -> str:
             )
         lines.append(columns(rows, right=(1, 2, 3)))
     return "\n\n".join(lines)
+
+
+def questions_text(shapley: Mapping[str, Any] | None, whatif: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Drivers' values and what-ifs for a person, one text each."""
+    texts: list[str] = []
+    if shapley is not None:
+        rows: list[tuple[str, ...]] = [("driver (Shapley)", "p95", "p99"), ("none of them", *_bases(shapley))]
+        rows.extend(
+            (driver.replace("_", " "), *(_signed(shapley[f"{p}_s"][driver]) for p in ("p95", "p99")))
+            for driver in shapley["p95_s"]
+        )
+        texts.append(columns(rows, right=(1, 2)))
+    return texts + [_what_if_text(answer) for answer in whatif]
+
+
+def _bases(shapley: Mapping[str, Any]) -> tuple[str, str]:
+    return quantity(shapley["p95_base_s"], "s"), quantity(shapley["p99_base_s"], "s")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0.0 else '+'}{quantity(abs(seconds), 's')}"
+
+
+def _what_if_text(answer: Mapping[str, Any]) -> str:
+    """A curve or a pair of points as a table; its single figures below."""
+    points = [("", point) for point in answer.get("points", ())]
+    points += [(name, each) for name, each in answer.items() if isinstance(each, Mapping) and "p95_s" in each]
+    rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
+    for name, point in points:
+        batch = (
+            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}" if "batch" in point else name
+        )
+        times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
+        rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))
+    single = [
+        f"{name.replace('_', ' ')} {value:.4g}"
+        if isinstance(value, float)
+        else f"{name.replace('_', ' ')} {value}"
+        for name, value in answer.items()
+        if name != "kind" and value not in (None, "") and not isinstance(value, Mapping | list)
+    ]
+    return columns(rows, right=range(1, 6)) + "\n" + ", ".join(single)

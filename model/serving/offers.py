@@ -18,7 +18,7 @@ from .arrivals import JITTER, SERVICE, generator
 from .exact import alone_ns
 from .result import ServiceProfile
 from .rules import Factors, Offers, Services, StreamRules, Times
-from .workload import Cost, DrawnService, Fallback, GivenService, PlanAt, PlanFile, Stream, Workload
+from .streams import Cost, DrawnService, Fallback, GivenService, PlanAt, PlanFile, Stream, Workload
 
 LATEST_RESPONSE_NS = 1 << 62
 
@@ -101,7 +101,7 @@ def offered(
         merged("fell_back"),
         np.array(table.instead, dtype=np.int32),
         tuple(part.load_s(services, each) for part, each in zip(tables, workload.streams, strict=True)),
-        own[0] if own else (table.profiles[0] if table.profiles else None),
+        table.machine(workload.path or workload.name),
     )
 
 
@@ -127,6 +127,17 @@ class _Table:
         self.instead.append(instead)
         self.profiles += [cost for cost in known if isinstance(cost, ServiceProfile)]
         return len(self.rows) - 1
+
+    def machine(self, where: str) -> ServiceProfile | None:
+        """A profile that says slots and bandwidth for all: they share one machine."""
+        bandwidths = sorted({profile.bandwidth_bytes_per_s for profile in self.profiles})
+        if len(bandwidths) > 1:
+            raise UsageError(
+                f"its profiles are of different machines, of {bandwidths[0]:g} and {bandwidths[-1]:g} bytes/s",
+                where=where,
+                lever="Make them for one machine.",
+            )
+        return self.profiles[0] if self.profiles else None
 
     def services(self) -> Services:
         """int[plans, batch + 1] each; sizes that a row does not reach are 0."""

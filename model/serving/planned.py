@@ -14,7 +14,7 @@ from ..errors import UsageError
 from ..graph.graph import OperatorGraph
 from .profile import profile_of
 from .result import ServiceProfile
-from .workload import UNFUSED, PlanFile, Workload
+from .streams import UNFUSED, PlanFile, Workload
 
 Reader = Callable[[Mapping[str, int]], OperatorGraph]
 """Reads the graph with these symbolic dims over what was bound before; UsageError for a dim that it does not have."""

@@ -160,7 +160,8 @@ class ServingResult:
     ----------
     parts : per percentile name ("p95", "p99", "mean") the parts in integer ns; they sum to it exactly
         (``queue_imbalance`` is within ``queue``).
-    interval_s : per percentile name (low, high), absent where there is none to give.
+    interval_s : per percentile name (low, high), absent where there is none to give; ``interval_method``: how it was
+        found. "block bootstrap" is for other traces like the one that was replayed.
     too_few : names of percentiles for which there are too few requests.
     rate_per_s : mean rate of the arrivals as replayed. build_up : when the queue built up.
     unstable : rho >= 1 of an endless process; percentiles are then not printed. ``utilisation`` is rho.
@@ -209,6 +210,7 @@ class ServingResult:
     fallback_share: float = 0.0
     jitter_s: float = 0.0
     throttled_ns: int = 0
+    interval_method: str = ""
 
 
 __all__ = [

@@ -1,43 +1,33 @@
 """A workload and a plan's profile to a tail: the requests replayed one by one, in integer nanoseconds.
 
-Knows which rules a workload means on a machine of so many slots, and what is said of the result. What a request costs
-is `offers`' business, what happens to it the replay's, what a tail is `tail`'s.
+Knows which rules a workload means on a machine of so many slots. What a request costs is `offers`' business, what
+happens to it the replay's, what is said of it `outcome`'s.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..errors import UsageError
 from .arrivals import exact
+from .closed import closed_arrivals
 from .exact import replay
-from .offers import Offered, offered
-from .result import Requests, ServiceProfile, ServingResult, StreamResult
+from .offers import Offered, fits, offered
+from .outcome import Prepared, outcome
+from .result import ServiceProfile, ServingResult
 from .rules import Factors, Replayed, Rules, StreamRules
-from .tail import (
-    PERCENTILES,
-    Times,
-    build_up,
-    exact_sum,
-    interval,
-    jain,
-    parts_at,
-    parts_of_mean,
-    rank_of,
-    relaxation,
-    too_few,
-)
+from .slowdown import SlowdownTables, can_estimate, first_estimate
+from .streams import UNLIMITED, PlanFile, Stream, Workload
+from .tail import exact_sum
 from .traces import LATEST_NS
-from .workload import UNLIMITED, PlanFile, Stream, Workload
 
 _NEEDS_HOME = ("static", "home-first", "stealing")
+_MOST_PLACES = 1_000_000
 
 
 def serve(
@@ -46,6 +36,7 @@ def serve(
     slots: int | None = None,
     rate_per_s: float | None = None,
     plans: Mapping[PlanFile, ServiceProfile] | None = None,
+    tables: SlowdownTables | None = None,
 ) -> ServingResult:
     """Replay a workload request by request.
 
@@ -55,6 +46,7 @@ def serve(
     slots : instead of the workload's and the profile's.
     rate_per_s : of all streams together, instead of the workload's: see `at_rate`.
     plans : the profile of each of ``workload.plan_files``.
+    tables : for the first estimate instead of the exact replay, where the rules allow it (`slowdown.can_estimate`).
 
     Raises
     ------
@@ -62,19 +54,73 @@ def serve(
         times that leave int64.
     """
     began = time.perf_counter()
+    prepared = prepare(workload, profile, slots, rate_per_s, plans)
+    if tables is not None and can_estimate(prepared.rules):
+        done, first = (
+            first_estimate(prepared.table.offers, prepared.table.services, prepared.rules, tables),
+            True,
+        )
+    else:
+        done, first = replayed(prepared), False
+    return outcome(prepared, done, first, time.perf_counter() - began)
+
+
+def prepare(
+    workload: Workload,
+    profile: ServiceProfile | Sequence[ServiceProfile] | None = None,
+    slots: int | None = None,
+    rate_per_s: float | None = None,
+    plans: Mapping[PlanFile, ServiceProfile] | None = None,
+) -> Prepared:
+    """Everything but the replay, for those who run it in slices: see `serve` for arguments and errors.
+
+    ``run = exact.Replay(offers, services, rules)`` of what this gives goes on a slice at a time, and
+    ``outcome(prepared, run.result())`` says what came of it.
+    """
     if rate_per_s is not None:
         workload = at_rate(workload, rate_per_s)
     own = () if profile is None else (profile,) if isinstance(profile, ServiceProfile) else tuple(profile)
     table = offered(workload, own, plans or {})
     rules = rules_of(workload, table, slots)
-    return _result(workload, own, table, rules, replayed(table, rules), began)
+    if workload.streams[0].loop is not None:
+        workload, table = _answered(workload, table, rules)
+    return Prepared(workload, own, table, rules)
 
 
-def replayed(table: Offered, rules: Rules) -> Replayed:
-    """What happens to every request: the bare replay, without what is said of it."""
-    done = replay(table.offers, table.services, rules)
-    assert done is not None  # nobody cancels it
-    return _in_whose_place(table, done)
+def replayed(prepared: Prepared) -> Replayed:
+    """What happens to every request, exactly."""
+    return replay(prepared.table.offers, prepared.table.services, prepared.rules)
+
+
+def _answered(workload: Workload, table: Offered, rules: Rules) -> tuple[Workload, Offered]:
+    """A closed loop's requests at the times at which they come where slots serve by these rules.
+
+    Raises
+    ------
+    UsageError : slots contend, so that arrivals and answers would have to be found together.
+    """
+    (stream,) = workload.streams
+    loop = stream.loop
+    assert loop is not None
+    if math.isfinite(rules.bandwidth_bytes_per_s) and any(each.bytes for each in table.services.profiles):
+        raise UsageError(
+            "a closed loop with contention is not simulated in this version",
+            where=workload.path or workload.name,
+            lever="Set contention = { enabled = false }.",
+        )
+    offers = table.offers
+    service = table.alone_ns * offers.fallback[:, 0] // offers.fallback[:, 1]
+    think = loop.draw(workload.seed, service.size)
+    edges = rules.throttle_edges_ns if rules.throttle_edges_ns is not None else np.zeros(0, dtype=np.int64)
+    fits(exact_sum(think) + exact_sum(service) * max(1, math.ceil(rules.throttle[0] / rules.throttle[1])))
+    arrival = np.empty_like(offers.arrival_ns)
+    slots = rules.slots or loop.clients
+    closed_arrivals(service, think, loop.clients, slots, edges, *rules.throttle, arrival)
+    arrivals = replace(stream.arrivals, arrival_ns=arrival)
+    return (
+        replace(workload, streams=(replace(stream, arrivals=arrivals),)),
+        replace(table, offers=replace(offers, arrival_ns=arrival)),
+    )
 
 
 def at_rate(workload: Workload, rate_per_s: float) -> Workload:
@@ -90,6 +136,12 @@ def at_rate(workload: Workload, rate_per_s: float) -> Workload:
     where = workload.path or workload.name
     if not 0.0 < rate_per_s < math.inf:
         raise UsageError(f"{rate_per_s:g} requests/s is no rate", lever="Give a number above 0.")
+    if any(stream.loop is not None for stream in workload.streams):
+        raise UsageError(
+            "a closed loop has no rate to set: its clients ask again when they are answered",
+            where=where,
+            lever="Change clients or think_s.",
+        )
     own = sum(stream.arrivals.rate_per_s for stream in workload.streams)
     if own <= 0.0:
         raise UsageError("all requests come at once, so they have no rate to set", where=where)
@@ -125,6 +177,12 @@ def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
         count = machine.slots if machine is not None else 1
     elif count == UNLIMITED:
         count = None
+    if count is not None and count * len(table.streams) > _MOST_PLACES:
+        raise UsageError(
+            f"{len(table.streams):,} streams on {count:,} slots are more than this version replays",
+            where=workload.path or workload.name,
+            lever=f"At most {_MOST_PLACES:,} of streams times slots.",
+        )
     if workload.placement in _NEEDS_HOME:
         for k, stream in enumerate(table.streams):
             if count is None or max(stream.home) >= count:
@@ -169,276 +227,3 @@ def _off_home(
                 factor = 1 + exact(topology.off_home_factor_per_hop) * hops
             factors[k, slot] = factor.numerator, factor.denominator
     return None if np.array_equal(factors[..., 0], factors[..., 1]) else factors
-
-
-def _in_whose_place(table: Offered, done: Replayed) -> Replayed:
-    """A fallback plan's time is the base of the plan in whose place it ran, in proportion, and the rest fallback."""
-    instead = table.instead[table.offers.plan]
-    which = np.flatnonzero(instead >= 0)
-    if which.size == 0:
-        return done
-    parts = dict(done.parts)
-    base, fallback = parts["base"].copy(), parts["fallback"].copy()
-    times, size = table.services.base_ns, done.batch[which]
-    own, other = times[table.offers.plan[which], size], times[instead[which], size]
-    for i, ran, meant in zip(which.tolist(), own.tolist(), other.tolist(), strict=True):
-        kept = int(base[i]) * meant // ran if ran else 0
-        fallback[i] += base[i] - kept
-        base[i] = kept
-    parts |= {"base": base, "fallback": fallback}
-    return replace(done, parts=tuple(parts.items()))
-
-
-def _result(
-    workload: Workload,
-    own: Sequence[ServiceProfile],
-    table: Offered,
-    rules: Rules,
-    done: Replayed,
-    began: float,
-) -> ServingResult:
-    """Everything that is said of a replay."""
-    offers, slots = table.offers, rules.slots or 0
-    arrival = offers.arrival_ns
-    requests = Requests(
-        arrival,
-        done.start_ns,
-        done.completion_ns,
-        done.slot,
-        done.parts,
-        offers.stream,
-        done.batch,
-    )
-    for array in (arrival, offers.stream):
-        array.setflags(write=False)
-    response = requests.completion_ns - arrival
-    order = np.argsort(response, kind="stable")
-    count = response.size
-    busy, served = _per_slot(done, slots)
-    endless = all(stream.arrivals.endless for stream in workload.streams)
-    load, fullest = _endless_load(workload, table, rules)
-    rho = load if endless else _measured_load(done, requests, slots)
-    unstable = fullest >= 1.0
-    at = {name: int(response[order[rank_of(share, count) - 1]]) for name, share in PERCENTILES}
-    parts = [
-        (name, parts_at(rank_of(share, count), order, response, requests.parts))
-        for name, share in PERCENTILES
-        if name != "p999"
-    ]
-    steady = endless and not unstable
-    relaxed = relaxation(response) if steady else 1.0
-    few = tuple(name for name, share in PERCENTILES if steady and too_few(count, relaxed, share))
-    streams = tuple(
-        _stream(stream, k, table, response, requests) for k, stream in enumerate(workload.streams)
-    )
-    judged = [stream for stream in streams if stream.slo_attainment is not None]
-    first, last = int(arrival[0]), int(requests.completion_ns.max())
-    span_s = (last - first) * 1e-9
-    padding = dict(requests.parts).get("padding")
-    service = exact_sum(requests.completion_ns - requests.start_ns)
-    return ServingResult(
-        requests=requests,
-        source=_title(workload, count),
-        recorded=any(stream.arrivals.recorded for stream in workload.streams),
-        slots=slots or count,
-        unstable=unstable,
-        utilisation=rho,
-        first_estimate=False,
-        p50_ns=at["p50"],
-        p95_ns=at["p95"],
-        p99_ns=at["p99"],
-        p999_ns=at["p999"],
-        max_ns=int(response[order[-1]]),
-        sum_response_ns=exact_sum(response),
-        completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
-        throughput_rps=count / span_s if span_s > 0.0 else 0.0,
-        energy_j_per_request=_energy(table, done),
-        parts=(*parts, ("mean", parts_of_mean(response, requests.parts))),
-        slot_busy_ns=busy,
-        slot_requests=served,
-        jain_slots=jain(busy) if busy else 1.0,
-        slo_percentile=judged[0].slo_percentile if len(judged) == 1 else None,
-        slo_response_s=judged[0].slo_response_s if len(judged) == 1 else None,
-        slo_attainment=_shared_attainment(judged),
-        interval_s=tuple(
-            (name, interval(response, share)) for name, share in PERCENTILES if steady and name not in few
-        ),
-        too_few=few,
-        notes=_notes(workload, own, table, rules, rho, fullest, unstable),
-        rate_per_s=sum(stream.arrivals.rate_per_s for stream in workload.streams),
-        build_up=None if unstable else build_up(arrival, requests.start_ns),
-        streams=streams,
-        jain_streams=jain([stream.slowdown for stream in streams]),
-        jain_streams_mean=jain([stream.mean_s for stream in streams]),
-        batch_sizes=_batch_sizes(done),
-        padding_share=exact_sum(padding) / service if padding is not None and service else 0.0,
-        fallback_share=float(table.fell_back.mean()),
-        jitter_s=float(response.std()) * 1e-9,
-        throttled_ns=sum(
-            max(0, min(end, last) - max(begin, first)) for begin, end in workload.throttle.windows_ns
-        ),
-        seconds=time.perf_counter() - began,
-    )
-
-
-def _title(workload: Workload, count: int) -> str:
-    if len(workload.streams) == 1:
-        return workload.streams[0].arrivals.title
-    rate = sum(stream.arrivals.rate_per_s for stream in workload.streams)
-    names = ", ".join(stream.name for stream in workload.streams[:4])
-    more = f" and {len(workload.streams) - 4} more" if len(workload.streams) > 4 else ""
-    return f"{rate:.4g} requests/s, {count:,} requests of {len(workload.streams)} streams: {names}{more}"
-
-
-def _energy(table: Offered, done: Replayed) -> float:
-    """Joules of a request on average: a batch's energy is its profile's, shared by its requests."""
-    joules = np.array([profile.energy_j for profile in table.services.profiles])
-    if not joules.any():
-        return 0.0
-    which = table.services.profile_of[table.offers.plan, done.batch]
-    return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
-
-
-def _stream(stream: Stream, k: int, table: Offered, response: Times, requests: Requests) -> StreamResult:
-    """One stream's tail. Its slowdown is its responses over the time that its requests take alone."""
-    mine = table.offers.stream == k
-    own = response[mine]
-    ranked = np.sort(own)
-    objective = stream.objective
-    within = None
-    if objective is not None:
-        within = int(np.searchsorted(ranked, int(exact(objective.response_s) * 10**9), side="right"))
-    alone = exact_sum(table.alone_ns[mine])
-    at = {name: int(ranked[rank_of(share, own.size) - 1]) for name, share in PERCENTILES}
-    return StreamResult(
-        name=stream.name,
-        requests=own.size,
-        p50_ns=at["p50"],
-        p95_ns=at["p95"],
-        p99_ns=at["p99"],
-        mean_s=exact_sum(own) / own.size * 1e-9,
-        slowdown=exact_sum(own) / alone if alone else 1.0,
-        fallback_share=float(table.fell_back[mine].mean()),
-        slo_percentile=objective.percentile if objective else None,
-        slo_response_s=objective.response_s if objective else None,
-        slo_attainment=None if within is None else within / own.size,
-    )
-
-
-def _shared_attainment(judged: Sequence[StreamResult]) -> float | None:
-    """Share of the requests that have an objective which answer within it."""
-    if len(judged) == 1:
-        return judged[0].slo_attainment
-    count = sum(stream.requests for stream in judged)
-    within = sum(round((stream.slo_attainment or 0.0) * stream.requests) for stream in judged)
-    return within / count if count else None
-
-
-def _one_of_each_batch(done: Replayed) -> NDArray[np.intp]:
-    """A request of every batch: those of one batch share slot, start and end, and come in groups of its size."""
-    batch = done.batch
-    if int(batch.max()) == 1:
-        return np.arange(batch.size)
-    order = np.lexsort((batch, done.completion_ns, done.start_ns, done.slot))
-    columns = np.stack((done.slot, done.start_ns, done.completion_ns, batch))[:, order]
-    new = np.concatenate([[True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
-    place = np.arange(batch.size)
-    within = place - place[new][np.cumsum(new) - 1]
-    return order[within % batch[order] == 0]
-
-
-def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Busy ns and requests of each slot; empty for unlimited slots."""
-    if slots == 0:
-        return (), ()
-    one = _one_of_each_batch(done)
-    busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
-    served = np.bincount(done.slot, minlength=slots)
-    return tuple(int(value) for value in busy), tuple(int(value) for value in served)
-
-
-def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
-    """(size, how many batches of it)."""
-    requests = np.bincount(done.batch)
-    return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
-
-
-def _endless_load(workload: Workload, table: Offered, rules: Rules) -> tuple[float, float]:
-    """rho of the endless streams, where batches are full; and that of the fullest slot, which decides stability.
-
-    rho is the sum of rate times expected service over the slots. Where each stream has its own slots ("static"), a slot
-    has its streams' load alone, each stream's spread evenly over its slots. (0, 0) for unlimited slots.
-    """
-    if rules.slots is None:
-        return 0.0, 0.0
-    slots = min(rules.slots, rules.admission_limit or rules.slots)
-    loads = [
-        (stream.rate_per_s or 0.0) * load for stream, load in zip(workload.streams, table.load_s, strict=True)
-    ]
-    rho = sum(loads) / slots
-    if rules.placement != "static":
-        return rho, rho
-    own = np.zeros(rules.slots)
-    for stream, load in zip(rules.streams, loads, strict=True):
-        own[list(stream.home)] += load / len(stream.home)
-    return rho, max(rho, float(own.max()))
-
-
-def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
-    """Work of all batches over slots times the time from first to last arrival (to the last completion where all
-    come at once); 0 for unlimited slots.
-    """
-    one = _one_of_each_batch(done)
-    work = exact_sum((done.completion_ns - done.start_ns)[one])
-    first = int(requests.arrival_ns[0])
-    span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
-    return work / (slots * span) if span and slots else 0.0
-
-
-def _notes(
-    workload: Workload,
-    own: Sequence[ServiceProfile],
-    table: Offered,
-    rules: Rules,
-    rho: float,
-    fullest: float,
-    unstable: bool,
-) -> tuple[str, ...]:
-    """What a reader must know before believing the numbers."""
-    said = list(workload.notes)
-    streams = workload.streams
-    planned = [
-        stream for stream in streams if stream.service is None or isinstance(stream.service, ServiceProfile)
-    ]
-    if unstable and fullest > rho:
-        said.append(
-            f"unstable: the fullest slot is at rho = {fullest:.3g}, so its streams' queue grows without end and there "
-            "are no percentiles. Give these streams more slots, or place requests dynamically"
-        )
-    elif unstable:
-        rate = sum(stream.rate_per_s or 0.0 for stream in streams)
-        said.append(
-            f"unstable: rho = {rho:.3g}; the queue grows by {rate * (1.0 - 1.0 / rho):.3g} requests/s without end, so "
-            "there are no percentiles. Lower the rate or add slots"
-        )
-    elif rules.slots is not None and rho >= 1.0:
-        said.append(
-            f"overloaded: rho = {rho:.3g}; the queue grows for as long as the trace lasts, and the percentiles "
-            "say how long that was. Lower the rate or add slots"
-        )
-    if own and all(stream.service is not None or stream.plans for stream in streams):
-        said.append("service times are the workload's own; the plan does not change them")
-    if planned and not workload.contention:
-        said.append("slots do not contend for DRAM: the workload says so")
-    if any(stream.arrivals.recorded and not any(plan.length for plan in stream.plans) for stream in planned):
-        said.append(
-            "every request is one run of the graph at its bound shape; the trace's token counts are not used"
-        )
-    if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
-        said.append("all requests are the same size: the workload states no jitter")
-    if any(stream.arrivals.recorded for stream in streams):
-        said.append("percentiles are exact for this trace; they have no interval for other traces like it")
-    elif not unstable:
-        said.append("synthetic load, from an empty start; nothing is dropped as warm-up")
-    return tuple(said)

@@ -7,6 +7,7 @@ be off by its tolerance at a million requests, times sqrt(million / requests).
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from .offers import offered
+from ..errors import FileError
+from ..schema import read_bytes
 from .rules import Replayed
-from .serve import replayed, rules_of
+from .serve import prepare, replayed
 from .tail import PERCENTILES, jain, rank_of
 from .workload import load_workload
 
+SCHEMA = "queueing-oracle/1"
 _MILLION = 1_000_000
+_LARGEST_FILE = 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,23 @@ class Figure:
         return abs(self.found - self.reference) / self.tolerance
 
 
+def load_cases(source: str) -> list[dict[str, Any]]:
+    """The cases of a file of schema ``queueing-oracle/1``.
+
+    Raises
+    ------
+    FileError : not readable, not JSON, or of another schema.
+    """
+    path = Path(source)
+    try:
+        document = json.loads(read_bytes(path, _LARGEST_FILE))
+    except ValueError as error:
+        raise FileError("is not valid JSON", where=source) from error
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        raise FileError(f"is not a file of reference cases: its schema is not {SCHEMA}", where=source)
+    return document["cases"]
+
+
 def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0) -> list[Figure]:
     """Replay a case, leave out its warm-up, and compare every figure that has a tolerance.
 
@@ -52,9 +73,9 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
         path = Path(folder) / "case.toml"
         path.write_text(workload_text(case, warmup + requests, seed), encoding="utf-8")
         workload = load_workload(path)
-    table = offered(workload, (), {})
-    done = replayed(table, rules_of(workload, table, None))
-    found = _figures(done, table.offers.arrival_ns, table.offers.stream, len(workload.streams), warmup)
+    prepared = prepare(workload)
+    offers = prepared.table.offers
+    found = _figures(replayed(prepared), offers.arrival_ns, offers.stream, len(workload.streams), warmup)
     skipped = set(case.get("do_not_check", ()))
     scale = max(1.0, _MILLION / requests) ** 0.5
     return [

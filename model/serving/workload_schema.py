@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ..schema import Count, Index, Name, Nanoseconds, Positive, Strict
 from .traces import TraceFormat
@@ -90,16 +90,22 @@ class ModulatedArrivalsPart(Strict):
 
     @model_validator(mode="after")
     def _comes(self) -> Self:
-        if max(self.rates_per_s) < LEAST_RATE:
-            raise ValueError(f"rates_per_s: one of them should be at least {LEAST_RATE:g}")
+        if any(0.0 < rate < LEAST_RATE for rate in self.rates_per_s) or max(self.rates_per_s) == 0.0:
+            raise ValueError(
+                f"rates_per_s: each should be 0 or at least {LEAST_RATE:g}, and one of them above 0"
+            )
         return self
 
 
-class LaterArrivalsPart(Strict):
-    """Arrivals of a later version: their own keys are not judged, the kind is refused."""
+class ClosedArrivalsPart(Strict):
+    """Clients that wait for their answer and think before they ask again."""
 
-    model_config = ConfigDict(extra="allow")
     kind: Literal["closed"]
+    clients: Annotated[int, Field(ge=1, le=1_000_000)]
+    think_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    think: Literal["exponential", "constant"] = "exponential"
+    input_tokens: Index = 0
+    output_tokens: Index = 0
 
 
 class JitterPart(Strict):
@@ -202,7 +208,7 @@ class StreamPart(Strict):
     name: Name | None = None
     kind: Literal["one-shot", "generation"] = "one-shot"
     arrivals: Annotated[
-        TraceArrivalsPart | ProcessArrivalsPart | ModulatedArrivalsPart | LaterArrivalsPart,
+        TraceArrivalsPart | ProcessArrivalsPart | ModulatedArrivalsPart | ClosedArrivalsPart,
         Field(discriminator="kind"),
     ]
     jitter: JitterPart | None = None
@@ -268,6 +274,9 @@ class WorkloadFile(Strict):
     def _together(self) -> Self:
         if self.requests is not None and self.window_s is not None:
             raise ValueError("requests and window_s exclude each other")
+        closed = any(isinstance(part.arrivals, ClosedArrivalsPart) for part in self.stream)
+        if closed and self.requests is None:
+            raise ValueError("closed arrivals have no end of their own: set requests")
         if self.window_s is not None and self.window_s[1] <= self.window_s[0]:
             raise ValueError(f"window_s: the window [{self.window_s[0]:g}, {self.window_s[1]:g}) is empty")
         names = self.names()
@@ -299,8 +308,12 @@ def later(file: WorkloadFile) -> list[str]:
         at = f"stream[{index}]."
         unless(stream.kind == "one-shot", f"{at}kind = {stream.kind!r}")
         unless(stream.generation is None, f"{at}generation")
-        unless(
-            not isinstance(stream.arrivals, LaterArrivalsPart),
-            f"{at}arrivals.kind = {stream.arrivals.kind!r}",
-        )
+        if isinstance(stream.arrivals, ClosedArrivalsPart):
+            # When its requests come depends on everything: this much of it is simulated.
+            closed = "beside closed arrivals"
+            unless(len(file.stream) == 1, f"other streams {closed}")
+            unless(file.placement.kind == "dynamic", f"placement.kind = {file.placement.kind!r} {closed}")
+            unless(file.placement.off_home_factor is None, f"placement.off_home_factor {closed}")
+            unless(file.contention.admission_limit is None, f"contention.admission_limit {closed}")
+            unless(stream.batch.max == 1, f"{at}batch.max = {stream.batch.max} {closed}")
     return found
