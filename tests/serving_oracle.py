@@ -45,6 +45,7 @@ class Batch:
     def __init__(self, members, slot, phases, parts):
         self.members, self.slot, self.parts = members, slot, parts
         self.phases = phases  # (ns, bytes per ns, kind, bytes, spill, refetch)
+        self.preempted = 0
         self.stall = {"stall_burst": 0, "stall_steady": 0, "stall_spill": 0, "stall_refetch": 0}
 
     def begin(self, now):
@@ -100,6 +101,8 @@ class Simulator:
         self.contention = contention and math.isfinite(rules.bandwidth_bytes_per_s)
         self.waiting = []
         self.running = {}
+        self.suspended = []
+        self.preempts = rules.preempt and rules.discipline == "priority" and rules.slots
         self.free = [0] * self.slots
         self.deficit = [0] * len(rules.streams)
         self.turn, self.granted = 0, False
@@ -158,11 +161,32 @@ class Simulator:
                 continue
             able.sort(key=lambda one: one[0][0])
             if self.rules.discipline == "priority":
-                return max(able, key=lambda one: self.of(one[0][0]).priority)
+                new = max(able, key=lambda one: self.of(one[0][0]).priority)
+                held = self.first_suspended()
+                if held and self.of(held.members[0]).priority >= self.of(new[0][0]).priority:
+                    return held
+                return new
             if self.rules.discipline == "deficit-round-robin":
                 return self.by_deficit(able)
             return able[0]
-        return None
+        return self.first_suspended()
+
+    def first_suspended(self):
+        """Of those for which there is a slot, the highest priority, the earliest suspended; or None."""
+        able = [batch for batch in self.suspended if self.back_to(batch) is not None]
+        return max(able, key=lambda batch: self.of(batch.members[0]).priority, default=None)
+
+    def back_to(self, batch):
+        return self.place(batch.members[0], False) if batch.slot in self.running else batch.slot
+
+    def resume(self, batch, now):
+        batch.slot = self.back_to(batch)
+        self.suspended.remove(batch)
+        batch.preempted += now - batch.since
+        if not batch.begin(now):
+            batch.phases = [(0, Fraction(0), 3, 0, 0, 0)]
+            batch.begun, batch.rest = now, Fraction(0)
+        self.running[batch.slot] = batch
 
     def by_deficit(self, able):
         while True:
@@ -227,7 +251,7 @@ class Simulator:
 
     def phases(self, members, alone, service):
         which = int(self.services.profile_of[self.offers.plan[members[0]], len(members)])
-        if which < 0 or not self.contention or service == 0:
+        if which < 0 or service == 0 or not (self.contention or self.preempts):
             return [(service, Fraction(0), 3, 0, 0, 0)]
         profile, size = self.services.profiles[which], self.mean_size(members)
         stretch = service / alone if service != alone else 1.0
@@ -250,7 +274,7 @@ class Simulator:
     def finish(self, batch, now):
         self.free[batch.slot] = now
         for q in batch.members:
-            self.done[q] |= {"completion": now, **batch.stall}
+            self.done[q] |= {"completion": now, "preempted": batch.preempted, **batch.stall}
 
     def rates(self):
         """Of each running slot: what it gets of what it asks for."""
@@ -289,13 +313,20 @@ class Simulator:
             while following < len(arrival) and arrival[following] <= now:
                 self.waiting.append(following)
                 following += 1
-            for j in [j for j, batch in self.running.items() if batch.rest / rates[j] <= NOTHING]:
+            for j in sorted(j for j, batch in self.running.items() if batch.rest / rates[j] <= NOTHING):
                 batch = self.running[j]
                 batch.finish_phase(now)
-                if not batch.begin(now):
+                if self.preempts and batch.phases and batch.phases[0][2] == 0:
+                    del self.running[j]
+                    self.free[j], batch.since = now, now
+                    self.suspended.append(batch)
+                elif not batch.begin(now):
                     del self.running[j]
                     self.finish(batch, now)
             while (chosen := self.choose(now)) is not None:
+                if isinstance(chosen, Batch):
+                    self.resume(chosen, now)
+                    continue
                 members, full, slot = chosen
                 self.start(members, full, slot, now)
             rates = self.rates()
@@ -322,7 +353,6 @@ def replayed(offers, services, rules):
                 "queue": before["start"] - ready,
                 "queue_imbalance": idle,
                 "contention_queue": row["start"] - before["start"],
-                "preempted": 0,
             }
         )
     return out

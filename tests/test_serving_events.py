@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from model.cost.result import PHASE_DTYPE, PHASE_KINDS
 from model.errors import UsageError
 from model.serving import exact
 from model.serving.exact import Replay, replay
+from model.serving.profile import load_profile
 from model.serving.result import ServiceProfile
 from model.serving.rules import PARTS, Offers, Rules, Services, StreamRules
 from model.serving.sharing import check_case, check_trace
@@ -45,7 +47,7 @@ def rows_of(result):
     ]
 
 
-def assert_sound(offers, result):
+def assert_sound(offers, result, preempted=False):
     """Parts sum to the response; nothing is lost, started early, or on a slot twice at a time."""
     parts = dict(result.parts)
     response = result.completion_ns - offers.arrival_ns
@@ -58,6 +60,8 @@ def assert_sound(offers, result):
             or name in ("fallback", "off_home", "throttle")
         )
     assert ((parts["queue_imbalance"] >= 0) & (parts["queue_imbalance"] <= parts["queue"])).all()
+    if preempted:
+        return
     runs = sorted(
         set(zip(result.slot.tolist(), result.start_ns.tolist(), result.completion_ns.tolist(), strict=True))
     )
@@ -91,7 +95,7 @@ def phases(draw):
 
 
 @st.composite
-def loads(draw, plain=False):
+def loads(draw, plain=False, urgent=False):
     """Small random offers, services and rules."""
     streams = draw(numbers(1, 3))
     slots = draw(numbers(1, 4))
@@ -106,7 +110,7 @@ def loads(draw, plain=False):
         )
     )  # fmt: skip
     gaps, stream, plan, own, size, fallback, padding = zip(*rows, strict=True)
-    profiled = draw(st.booleans())
+    profiled = urgent or draw(st.booleans())
     offers = Offers(
         np.cumsum(gaps).astype(np.int64),
         np.array(stream, np.int32),
@@ -142,6 +146,7 @@ def loads(draw, plain=False):
         placement=draw(st.sampled_from(["dynamic", "static", "round-robin", "home-first", "stealing"])),
         discipline=draw(st.sampled_from(["fifo", "priority", "deficit-round-robin"])),
         quantum_ns=draw(st.sampled_from([1, 7, 50])),
+        preempt=draw(st.booleans()),
         off_home=np.array(
             [[draw(factors) for _ in range(slots)] for _ in range(streams)], np.int64
         ) if draw(st.booleans()) else None,
@@ -151,6 +156,8 @@ def loads(draw, plain=False):
         throttle_edges_ns=edges.astype(np.int64),
         throttle=draw(factors),
     )  # fmt: skip
+    if urgent:
+        rules = dataclasses.replace(rules, discipline="priority", preempt=True, slots=slots)
     if plain:
         rules = dataclasses.replace(
             rules, placement=draw(st.sampled_from(["dynamic", "round-robin"])), discipline="fifo", off_home=None,
@@ -159,15 +166,25 @@ def loads(draw, plain=False):
     return offers, services, rules
 
 
-@given(load=loads())
-@settings(max_examples=200, deadline=None)
-def test_equals_the_plain_simulator(load):
+def assert_equal_to_the_plain_simulator(load):
     offers, services, rules = load
     result = replay(offers, services, rules)
     expected = serving_oracle.replayed(offers, services, rules)
     for found, row in zip(rows_of(result), expected, strict=True):
         assert found == {name: row[name] for name in found}
-    assert_sound(offers, result)
+    assert_sound(offers, result, rules.preempt)
+
+
+@given(load=loads())
+@settings(max_examples=200, deadline=None)
+def test_equals_the_plain_simulator(load):
+    assert_equal_to_the_plain_simulator(load)
+
+
+@given(load=loads(urgent=True))
+@settings(max_examples=200, deadline=None)
+def test_preemption_equals_the_plain_simulator(load):
+    assert_equal_to_the_plain_simulator(load)
 
 
 @given(load=loads(), budget=numbers(1, 9))
@@ -272,6 +289,29 @@ def test_a_batch_waits_for_its_third_or_its_linger_by_hand():
     assert parts["queue"].tolist() == [0, 0, 0, 0, 4]
 
 
+def test_preemption_at_launches_by_hand():
+    """One slot. A long request of three kernels of 2 + 8 ns from 0; urgent ones of 5 ns come at 3 and 14, one at 26.
+
+    The first waits for the launch at 10 and runs until 15, when the second is there: until 20. The long one is back
+    from 20 to 30; at its last launch the third goes first, 30 to 35. It ends at 45, preempted for 10 + 5 ns.
+    """
+    kernels = profile([(0, 2, 0, 0, 0), (3, 8, 8, 0, 0)], 3)
+    services = Services.of_profiles(
+        np.array([[-1, 0], [-1, 1]], np.int32), (kernels, profile([(3, 5, 5, 0, 0)]))
+    )
+    turns = np.array([0, 1, 1, 1], np.int32)
+    arrival = np.array([0, 3, 14, 26])
+    offers = dataclasses.replace(Offers.of_one_stream(arrival), stream=turns, plan=turns)
+    rules = Rules(1, (StreamRules(), StreamRules(priority=1)), discipline="priority", preempt=True)
+    result = replay(offers, services, rules)
+    assert result.start_ns.tolist() == [0, 10, 15, 30]
+    assert result.completion_ns.tolist() == [45, 15, 20, 35]
+    parts = dict(result.parts)
+    assert parts["preempted"].tolist() == [15, 0, 0, 0]
+    assert parts["queue"].tolist() == [0, 7, 1, 4]
+    assert_sound(offers, result, preempted=True)
+
+
 def test_what_cannot_be_replayed_says_so():
     one = Offers.of_one_stream(np.zeros(1, np.int64))
     times = Services.of_times(np.array([[0, 10]]))
@@ -282,6 +322,9 @@ def test_what_cannot_be_replayed_says_so():
     ):
         with pytest.raises(UsageError, match=said):
             replay(one, times, Rules(2, (streams,), "static"))
+    for rules in (Rules(0), Rules(1, admission_limit=0)):
+        with pytest.raises(UsageError, match="nothing would ever start"):
+            replay(one, times, rules)
     with pytest.raises(UsageError, match="no requests"):
         replay(Offers.of_one_stream(np.zeros(0, np.int64)), times, Rules(1))
     with pytest.raises(UsageError, match="146 years"):
@@ -308,16 +351,16 @@ def test_reference_trace_under_processor_sharing(shared):
     assert [figure for figure in found if figure.off > 1.0] == []
 
 
-@pytest.mark.shared
+MINICASE = Path(__file__).parent / "minicase"
+
+
 @pytest.mark.parametrize(
     ("plan", "free_ms", "shared_ms"),
     [("mod", 5.4862, 6.7010), ("max", 5.2442, 8.8530), ("back", 5.2633, 5.4458)],
 )
-def test_reference_plans_under_contention(shared, plan, free_ms, shared_ms):
+def test_reference_plans_under_contention(plan, free_ms, shared_ms):
     """12,000 requests at 640/s with sizes of variation 0.05 on eight slots: p95 alone to four digits, else 0.3 %."""
-    rows = reference_profiles((shared / "MINICASE.md").read_text(encoding="utf-8"))[plan]
-    phases = [(PHASE_KINDS.index(kind), *figures) for kind, *figures in rows]
-    services = Services.of_profiles(np.array([[-1, 0]], np.int32), (profile(phases, 12),))
+    services = Services.of_profiles(np.array([[-1, 0]], np.int32), (load_profile(MINICASE / f"{plan}.json"),))
     arrival = np.cumsum(np.random.default_rng(0).exponential(1 / 640, 12_000)) * 1e9
     size = np.random.default_rng(1000).gamma(400, 1 / 400, 12_000)
     offers = Offers.of_one_stream(arrival.astype(np.int64), size=size)
@@ -326,3 +369,13 @@ def test_reference_plans_under_contention(shared, plan, free_ms, shared_ms):
         assert_sound(offers, result)
         ordered = np.sort(result.completion_ns - offers.arrival_ns)
         assert ordered[11_399] * 1e-6 == pytest.approx(wanted, rel=within)
+
+
+@pytest.mark.shared
+def test_reference_plans_are_the_page_s(shared):
+    """Refetched bytes apart, which the page gives in words: 24.8 MB a request of the plan that refetches."""
+    for plan, rows in reference_profiles((shared / "MINICASE.md").read_text(encoding="utf-8")).items():
+        phases = load_profile(MINICASE / f"{plan}.json").phases
+        found = [[PHASE_KINDS[kind], *figures] for kind, *figures in phases.tolist()]
+        assert [row[:4] for row in found] == [row[:4] for row in rows]
+        assert int(phases["refetch"].sum()) * 12 == (24_772_608 if plan == "max" else 0)

@@ -7,6 +7,10 @@ Events are ends of phases, arrivals that find a slot idle, and lingers that run 
 together, in this order: requests arrive; phases end, in order of their slots; batches start, one after the other;
 then the bandwidth is shared anew. So what comes at t can start at t, and a slot that falls free at t serves it.
 
+With preemption a batch gives up its slot before every launch but its first and competes with those that wait: the
+higher priority goes first, then the suspended in order of suspension, then the new. It takes its old slot if that is
+idle, else one by placement, and its phases stay as long as they were. Mostly it is back within the same nanosecond.
+
 How a batch goes through its phases, and what they get of the bandwidth, is `phases.py`'s.
 """
 
@@ -18,6 +22,8 @@ from .phases import (
     F_REST,
     F_SIZE,
     F_STRETCH,
+    LAUNCH,
+    M_KIND,
     NEVER,
     S_BEGIN,
     S_BURST,
@@ -26,8 +32,10 @@ from .phases import (
     S_FIRST,
     S_FIXED,
     S_FREE,
+    S_FROM,
     S_LENGTH,
     S_POOL,
+    S_PREEMPTED,
     S_PROFILE,
     S_REACHED,
     S_REFETCH,
@@ -38,8 +46,9 @@ from .phases import (
     S_SINCE,
     S_SPILL,
     S_STEADY,
-    ask,
+    leave,
     next_phase,
+    put,
     share,
     split_stall,
 )
@@ -52,8 +61,10 @@ OFFER_COLUMNS = 7
 G_HEAD, G_TAIL, G_BATCH, G_LINGER, G_PRIORITY, G_STREAM = range(6)
 LANE_COLUMNS = 6
 # Columns of ``parts``: int64[n, PART_COLUMNS].
-P_BASE, P_PADDING, P_FALLBACK, P_OFF_HOME, P_BURST, P_STEADY, P_SPILL, P_REFETCH, P_THROTTLE = range(9)
-PART_COLUMNS = 9
+P_PREEMPTED, P_BASE, P_PADDING, P_FALLBACK, P_OFF_HOME, P_BURST, P_STEADY, P_SPILL, P_REFETCH, P_THROTTLE = (
+    range(10)
+)
+PART_COLUMNS = 10
 # ``rule``: int64[RULES].
 (
     R_PLACEMENT,
@@ -64,13 +75,14 @@ PART_COLUMNS = 9
     R_SHARED,  # 0: bandwidth without end
     R_NUM,
     R_DEN,
-) = range(8)
-RULES = 8
+    R_PREEMPT,
+) = range(9)
+RULES = 9
 LEAST_FREE, LOWEST, BOUND, HOME_FIRST, STEALING = range(5)
 FIFO, PRIORITY, DEFICIT = range(3)
 # ``state``: int64[STATES].
-X_NOW, X_NEXT, X_DONE, X_BUSY, X_USED, X_WAITING, X_TURN, X_GRANTED, X_CUT_SHORT, X_EVENTS = range(10)
-STATES = 10
+X_NOW, X_NEXT, X_DONE, X_BUSY, X_USED, X_WAITING, X_TURN, X_GRANTED, X_CUT_SHORT, X_EVENTS, X_HELD = range(11)
+STATES = 11
 # What `advance` answers.
 FINISHED, MORE, MORE_SLOTS = range(3)
 
@@ -261,7 +273,8 @@ def by_deficit(
     "int64(int64, int64[::1], int64[::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1], float64[::1],"
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
-    "float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1], int64[:,::1])",
+    "float64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
+    "int64[:,::1])",
     borrows=True,
 )
 def advance(
@@ -291,6 +304,8 @@ def advance(
     pool_of,  # int64[streams]
     slot,
     flow,
+    held,  # suspended batches, as `slot` and `flow`, in order of suspension
+    held_flow,
     start,
     completion,
     full,  # when the batch need not wait for more requests
@@ -304,7 +319,8 @@ def advance(
     shared, limit = rule[R_SHARED] != 0, rule[R_LIMIT]
     stealing = rule[R_PLACEMENT] == STEALING
     now, following = state[X_NOW], state[X_NEXT]
-    busy, used, waiting = state[X_BUSY], state[X_USED], state[X_WAITING]
+    busy, used, waiting, suspended = state[X_BUSY], state[X_USED], state[X_WAITING], state[X_HELD]
+    preempt, room = rule[R_PREEMPT] != 0, held.shape[1]
     cut_short = state[X_CUT_SHORT] != 0
     answer, events = MORE, 0
     while events < budget:
@@ -343,9 +359,15 @@ def advance(
             stall = now - slot[S_BEGIN, j] - slot[S_LENGTH, j]
             if stall > 0:
                 split_stall(j, stall, slot, profile, phase)
-            if slot[S_REPEATS, j] == 0 or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
-                end[j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_FREE, j] = NEVER, NEVER, 0, now
-                ask(j, 0.0, slot, flow, pool)
+            goes_on = slot[S_REPEATS, j] > 0
+            if preempt and goes_on and suspended < room and phase[slot[S_ROW, j], M_KIND] == LAUNCH:
+                leave(j, now, slot, flow, pool)
+                busy -= 1
+                slot[S_FROM, j] = j
+                put(suspended, j, held, held_flow, slot, flow)
+                suspended += 1
+            elif not goes_on or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
+                leave(j, now, slot, flow, pool)
                 busy -= 1
                 first = slot[S_FIRST, j]
                 for k in range(first, first + slot[S_COUNT, j]):
@@ -355,11 +377,12 @@ def advance(
                     parts[q, P_STEADY] = slot[S_STEADY, j]
                     parts[q, P_SPILL] = slot[S_SPILL, j]
                     parts[q, P_REFETCH] = slot[S_REFETCH, j]
+                    parts[q, P_PREEMPTED] = slot[S_PREEMPTED, j]
                     state[X_DONE] += 1
         while used > 0 and end[used - 1] == NEVER:
             used -= 1
 
-        while waiting > 0 and busy < limit:
+        while waiting + suspended > 0 and busy < limit:
             lane, j = -1, -1
             for wide in range(2):
                 at_home = stealing and wide == 0
@@ -374,6 +397,40 @@ def advance(
                     )
                 if lane >= 0 or not stealing:
                     break
+            back = -1
+            for h in range(suspended):
+                before = queue[held[S_FIRST, h]]
+                priority = lanes[lane_of[before], G_PRIORITY]
+                if back >= 0 and priority <= lanes[lane_of[queue[held[S_FIRST, back]]], G_PRIORITY]:
+                    continue
+                if lane >= 0 and priority < lanes[lane, G_PRIORITY]:
+                    continue
+                to = held[S_FROM, h]
+                if end[to] != NEVER:
+                    to = place(
+                        lane_of[before],
+                        offer[before, Q_STREAM],
+                        False,
+                        rule[R_PLACEMENT],
+                        slot,
+                        allowed,
+                        home,
+                    )
+                if to >= 0:
+                    back, j = h, to
+            if back >= 0:
+                put(j, back, slot, flow, held, held_flow)
+                slot[S_PREEMPTED, j] += now - slot[S_FREE, j]
+                suspended -= 1
+                for h in range(back, suspended):
+                    put(h, h + 1, held, held_flow, held, held_flow)
+                changed = True
+                busy += 1
+                used = max(used, j + 1)
+                # What is left may be launches of no length; they end here and now, as an event of their own.
+                if not next_phase(j, now, slot, flow, pool, profile, phase, demand):
+                    slot[S_BEGIN, j], slot[S_LENGTH, j], end[j] = now, 0, now
+                continue
             if lane < 0:
                 if rule[R_PLACEMENT] == LOWEST and busy == capacity:
                     cut_short = True
@@ -434,6 +491,7 @@ def advance(
             if goes_on:
                 slot[S_FIRST, j], slot[S_COUNT, j] = first, together
                 slot[S_BURST, j], slot[S_STEADY, j], slot[S_SPILL, j], slot[S_REFETCH, j] = 0, 0, 0, 0
+                slot[S_PREEMPTED, j] = 0
                 busy += 1
                 used = max(used, j + 1)
             else:  # nothing to do: the slot stays idle, since now
@@ -447,7 +505,7 @@ def advance(
         if shared and changed:
             share(now, used, slot, flow, pool, loss)
     state[X_NOW], state[X_NEXT] = now, following
-    state[X_BUSY], state[X_USED], state[X_WAITING] = busy, used, waiting
+    state[X_BUSY], state[X_USED], state[X_WAITING], state[X_HELD] = busy, used, waiting, suspended
     state[X_CUT_SHORT] = cut_short
     state[X_EVENTS] += events
     return answer

@@ -20,6 +20,7 @@ SLICE_EVENTS = 400_000
 """Events between two looks at whether to go on: well under 100 ms."""
 
 _COLUMNS = {
+    "preempted": ev.P_PREEMPTED,
     "base": ev.P_BASE,
     "padding": ev.P_PADDING,
     "fallback": ev.P_FALLBACK,
@@ -189,6 +190,8 @@ class _Run:
         home, off_home = _homes(rules, slots)
         profile, phase, demand = _phases(services)
         pool, pool_of = _pools(rules)
+        if not shared:
+            pool[ph.B_BANDWIDTH] = np.inf
         self.state = np.zeros(ev.STATES, np.int64)
         self.state[ev.X_NOW] = -1
         self.start = np.zeros(count, np.int64)
@@ -198,6 +201,9 @@ class _Run:
         self.leader = np.zeros(count, np.int64)
         self._parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
         self._slot, self._flow = _idle(slots)
+        # A slot's batch is suspended for one of higher priority, that one for one of yet higher priority ...
+        classes = len({stream.priority for stream in rules.streams})
+        self._held = _idle(slots * classes if _preempts(rules) else 0)
         self._before = (
             _rule(rules, shared),
             self.state,
@@ -238,6 +244,7 @@ class _Run:
             *self._before,
             self._slot,
             self._flow,
+            *self._held,
             self.start,
             self.completion,
             self.full,
@@ -295,8 +302,9 @@ def _rule(rules: Rules, shared: bool) -> Times:
     rule[ev.R_LIMIT] = min(limits, default=ph.NEVER)
     rule[ev.R_LINGERS] = any(stream.batch > 1 and stream.linger_ns > 0 for stream in rules.streams)
     rule[ev.R_OFF_HOME] = rules.off_home is not None and not unlimited
-    rule[ev.R_SHARED] = shared
+    rule[ev.R_SHARED] = shared or _preempts(rules)  # launches are phases
     rule[ev.R_NUM], rule[ev.R_DEN] = rules.throttle
+    rule[ev.R_PREEMPT] = _preempts(rules)
     return rule
 
 
@@ -404,6 +412,10 @@ def _one_line(rules: Rules) -> bool:
     return (unlimited or rules.placement in ("dynamic", "home-first", "stealing")) and not limited
 
 
+def _preempts(rules: Rules) -> bool:
+    return rules.preempt and rules.discipline == "priority" and rules.slots is not None
+
+
 def _is_plain(rules: Rules) -> bool:
     """Whether the fast kernels know all rules; bandwidth apart."""
     return (
@@ -435,6 +447,9 @@ def _beside_idle(since: Times, run: _Run | _Plain, slots: int | None) -> Times:
 def _check(offers: Offers, services: Services, rules: Rules) -> None:
     if offers.arrival_ns.size == 0:
         raise UsageError("there are no requests to replay")
+    for number, what in ((rules.slots, "slots ="), (rules.admission_limit, "admission limit =")):
+        if number is not None and number < 1:
+            raise UsageError(f"{what} {number}: nothing would ever start", lever="Give at least 1.")
     largest = services.base_ns.shape[1] - 1
     for index, stream in enumerate(rules.streams):
         if stream.batch < 1 or stream.batch > largest:
@@ -451,15 +466,20 @@ def _check(offers: Offers, services: Services, rules: Rules) -> None:
             "the streams' shares of the bandwidth leave nothing for a stream",
             lever="Give shares above 0 that sum to less than 1, or to 1 where every stream has one.",
         )
-    factor = float(np.max(offers.fallback[:, 0] / offers.fallback[:, 1]))
-    if rules.off_home is not None:
-        factor *= max(1.0, float(np.max(rules.off_home[..., 0] / rules.off_home[..., 1])))
-    factor *= max(1.0, rules.throttle[0] / rules.throttle[1])
-    longest = services.base_ns.max(axis=1)[offers.plan] + offers.own_ns
-    work = float(
-        (longest * np.maximum(1.0, offers.size)).sum()
-    )  # no BLAS: its threads cost more than the sum
-    if float(offers.arrival_ns[-1]) + work * max(1.0, factor) >= _LATEST_NS:
+    # No time leaves int64, nor a time before it is divided.
+    off_home = rules.off_home if rules.off_home is not None else np.ones((1, 2), np.int64)
+    longer, times = 1.0, 1.0
+    for num, den in (
+        (offers.fallback[:, 0], offers.fallback[:, 1]),
+        (off_home[..., 0], off_home[..., 1]),
+        (np.array(rules.throttle[0]), np.array(rules.throttle[1])),
+    ):
+        longer *= max(1.0, float(np.max(num / den)))
+        times = max(times, float(np.max(num)))
+    largest_size = np.maximum(1.0, offers.size)
+    alone = (services.base_ns.max(axis=1).astype(float)[offers.plan] + offers.own_ns) * largest_size
+    latest = float(offers.arrival_ns[-1]) + float(alone.sum()) * longer
+    if max(latest, float(alone.max()) * longer * times) >= _LATEST_NS:
         raise UsageError(
             "times beyond what integer nanoseconds hold (146 years)",
             lever="Check the units of the service times.",

@@ -33,7 +33,7 @@ GRAIN = 2.0**-30  # bytes/ns of a demand: about a byte/s; sums are exact up to 8
     S_SINCE,  # when the rest was last brought up to date
     S_FIRST,  # the batch is queue[first : first + count]
     S_COUNT,
-    S_PROFILE,  # -1: one phase
+    S_PROFILE,  # row of ``profile``
     S_ROW,  # next phase
     S_REPEATS,  # left, this one included
     S_FIXED,  # launches until the phase's end
@@ -45,8 +45,10 @@ GRAIN = 2.0**-30  # bytes/ns of a demand: about a byte/s; sums are exact up to 8
     S_STEADY,
     S_SPILL,
     S_REFETCH,
-) = range(19)
-SLOT_ROWS = 19
+    S_PREEMPTED,  # ns off its slot so far
+    S_FROM,  # where it was before it was suspended
+) = range(21)
+SLOT_ROWS = 21
 # Rows of ``flow``: float64[FLOW_ROWS, slots].
 F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH = range(6)
 FLOW_ROWS = 6
@@ -106,6 +108,26 @@ def next_phase(j, now, slot, flow, pool, profile, phase, demand):
             return True
     slot[S_REPEATS, j] = 0
     return False
+
+
+@kernel("void(int64, int64, int64[:,::1], float64[:,::1], float64[:,::1])", inline=True, borrows=True)
+def leave(j, now, slot, flow, pool):
+    """Slot `j` is idle from now on."""
+    slot[S_END, j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_FREE, j] = NEVER, NEVER, 0, now
+    ask(j, 0.0, slot, flow, pool)
+
+
+@kernel(
+    "void(int64, int64, int64[:,::1], float64[:,::1], int64[:,::1], float64[:,::1])",
+    inline=True,
+    borrows=True,
+)
+def put(there, here, to, to_flow, of, of_flow):
+    """Column `here` of a batch's figures becomes column `there` of others of the same rows."""
+    for row in range(SLOT_ROWS):
+        to[row, there] = of[row, here]
+    for row in range(FLOW_ROWS):
+        to_flow[row, there] = of_flow[row, here]
 
 
 @kernel("void(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])", inline=True, borrows=True)

@@ -39,8 +39,8 @@ PARTS: tuple[str, ...] = (
     "stall_refetch",
     "throttle",
 )
-"""Parts of a response in the order in which they are shown. ``queue_imbalance`` lies within ``queue``; the others
-sum to the response."""
+"""Parts of a response, as they are shown; they sum to it, but for ``queue_imbalance``, which lies within ``queue``: the
+wait while fewer batches were under way than there are slots."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -156,6 +156,7 @@ class Rules:
         at home there before all others.
     discipline : which ready batch goes first. "fifo": that of the oldest request; "priority": that of the highest
         priority, then the oldest; "deficit-round-robin": streams in turn, each ``quantum_ns * weight`` more per turn.
+    preempt : under "priority", a batch that plays a profile lets higher priorities go first before each launch.
     off_home : int64[streams, slots, 2], factor on the time of a batch on that slot; None: 1 everywhere.
     bandwidth_bytes_per_s : what all slots share; infinite: no contention.
     efficiency_loss : of the bandwidth under k users: ``1 - loss * (k - 1) / k`` of it is there.
@@ -169,6 +170,7 @@ class Rules:
     placement: Placement = "dynamic"
     discipline: Discipline = "fifo"
     quantum_ns: int = 1_000_000
+    preempt: bool = False
     off_home: Factors | None = None
     bandwidth_bytes_per_s: float = float("inf")
     efficiency_loss: float = 0.0
