@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from .result import WITHIN, BuildUp
+from .result import PERCENTILES, WITHIN, BuildUp
 from .tail_kernels import BINS, count_bins, pick_bins
 
 Times = NDArray[np.int64]
