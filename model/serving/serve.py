@@ -199,6 +199,7 @@ def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
         placement=workload.placement,
         discipline=workload.discipline,
         quantum_ns=workload.quantum_ns,
+        preempt=workload.preempt,
         off_home=_off_home(workload, table.streams, machine, count),
         bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s if workload.contention and machine else math.inf,
         efficiency_loss=machine.efficiency_loss if machine else 0.0,

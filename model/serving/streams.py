@@ -151,7 +151,7 @@ class Workload:
     Attributes
     ----------
     slots : None where the machine decides; `UNLIMITED` for a slot for each request.
-    placement, discipline : see `rules.Rules`.
+    placement, discipline, preempt : see `rules.Rules`.
     contention : False: bandwidth without end.
     notes : what a reader of the results must know about the file.
     admission_limit : the most batches in service at one time. shares : (stream, part of the bandwidth).
@@ -173,6 +173,7 @@ class Workload:
     off_home: Fraction | None = None
     discipline: Discipline = "fifo"
     quantum_ns: int = 1_000_000
+    preempt: bool = False
 
     @property
     def plan_files(self) -> tuple[PlanFile, ...]:

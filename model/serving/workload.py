@@ -106,6 +106,8 @@ def load_workload(source: str | Path) -> Workload:
         off_home=None if factor is None else exact(factor),
         discipline=file.queue.discipline,
         quantum_ns=1_000_000 if quantum is None else max(1, _ns(quantum)),
+        # MINICASE 3.7: a slot turns to a higher class at the next launch, unless the file keeps it from that.
+        preempt=file.queue.discipline == "priority" and file.queue.preempt is not False,
     )
 
 

@@ -55,9 +55,12 @@ class ThrottlePart(Strict):
 class QueuePart(Strict):
     discipline: Literal["fifo", "priority", "deficit-round-robin"] = "fifo"
     quantum_s: Seconds | None = None
+    preempt: bool | None = None
 
     @model_validator(mode="after")
     def _quantum(self) -> Self:
+        if self.preempt is not None and self.discipline != "priority":
+            raise ValueError("preempt belongs to priority")
         if (self.quantum_s is not None) != (self.discipline == "deficit-round-robin"):
             raise ValueError("quantum_s belongs to deficit-round-robin, which needs it")
         return self
