@@ -55,6 +55,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.serving.tail_kernels",
     "model.serving.slowdown_kernels",
     "model.serving.events",
+    "model.serving.generation_kernels",
 )
 
 

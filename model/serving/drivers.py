@@ -116,6 +116,9 @@ def _without_fallback(setting: Setting) -> Setting:
     if setting.instead is not None:
         meant = setting.instead[offers.plan]
         offers = replace(offers, plan=np.where(meant >= 0, meant, offers.plan))
+    if offers.generation is not None:
+        streams = tuple(replace(each, beyond=(1, 1)) for each in offers.generation.streams)
+        offers = replace(offers, generation=replace(offers.generation, streams=streams))
     return replace(setting, offers=offers)
 
 
@@ -183,6 +186,11 @@ def _overloaded(setting: Setting, done: Replayed) -> bool:
     span = int(arrival[-1] - arrival[0])
     if rules.slots is None or span == 0:
         return False
+    if done.generated is not None:
+        busy = done.generated.busy_ns
+        return exact_sum(busy) >= rules.slots * span or (
+            rules.placement in _PARTITIONED and int(busy.max()) >= span
+        )
     work = done.completion_ns - done.start_ns
     if (done.batch > 1).any():
         work = work // done.batch  # of a batch, each its part

@@ -33,9 +33,11 @@ class ServiceProfile:
     ----------
     phases : structured array of `PHASE_DTYPE`.
     slots : partitions that share DRAM; ``bandwidth_bytes_per_s``: what they share.
-    energy_j : of one request, or of one batch where the profile is a batch's.
+    energy_j : of one request, or of one batch where the profile is a batch's; static power apart.
+    static_w : what the whole machine draws at all times.
     efficiency_loss : of the bandwidth under k users, ``loss * (k - 1) / k`` of it.
     topology : how far slots are from each other; None: not said.
+    past_bytes : of a decode step, the cache that it reads: inputs with a dim that is the past.
     """
 
     phases: NDArray[np.void]
@@ -45,6 +47,8 @@ class ServiceProfile:
     energy_j: float = 0.0
     efficiency_loss: float = 0.0
     topology: Topology | None = None
+    past_bytes: int = 0
+    static_w: float = 0.0
 
     @property
     def base_ns(self) -> int:
@@ -163,6 +167,28 @@ class StreamResult:
     slo_attainment: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenResult:
+    """Requests that were answered token by token.
+
+    Attributes
+    ----------
+    ttft_ns : from arrival to the first token, at each of `PERCENTILES`.
+    tpot_ns : time per output token after the first, ``(completion - first token) // (tokens - 1)`` of each request that
+        has more than one, at each of `PERCENTILES`; empty where none has. ``tpot_mean_s`` is over all such tokens.
+    output_tokens : of all; ``tokens_per_s``: from first arrival to last completion.
+    kv_peak_bytes : the most that one stream's requests held at one time; 0 where nothing says how much a token takes.
+    """
+
+    ttft_ns: tuple[int, ...]
+    ttft_mean_s: float
+    tpot_ns: tuple[int, ...]
+    tpot_mean_s: float
+    output_tokens: int
+    tokens_per_s: float
+    kv_peak_bytes: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ServingResult:
     """The tail, and what it is made of. Percentiles are nearest rank: sorted[ceil(p n) - 1].
@@ -180,7 +206,8 @@ class ServingResult:
     slo_percentile, slo_response_s : where exactly one stream has an objective; ``slo_attainment`` is over the requests
         of all streams that have one.
     jain_streams, jain_streams_mean : Jain's index over streams of slowdown, and of mean response.
-    batch_sizes : (size, how many batches). padding_share : of all service time, spent on padding.
+    tokens : of requests that were answered token by token; None where there are none.
+    batch_sizes : (size, how many batches), or iterations. padding_share : of all service time, spent on padding.
     jitter_s : standard deviation of the response. throttled_ns : throttled time from first arrival to last completion.
     """
 
@@ -222,6 +249,7 @@ class ServingResult:
     jitter_s: float = 0.0
     throttled_ns: int = 0
     interval_method: str = ""
+    tokens: TokenResult | None = None
 
 
 __all__ = [
@@ -232,4 +260,5 @@ __all__ = [
     "ServiceProfile",
     "ServingResult",
     "StreamResult",
+    "TokenResult",
 ]

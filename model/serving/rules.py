@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .generation import Generated, Generation
 from .profile import launch_ns
 from .result import ServiceProfile
 
@@ -56,6 +57,8 @@ class Offers:
     size : float64[n]: multiplies every base ns but launches, and its bytes; 1.0 without jitter.
     padding : int64[n, 2] factor <= 1: the share of the plan's time that is the request's own work; (1, 1) for all.
     fallback : int64[n, 2] factor on the plan's time where no compiled plan holds the request; (1, 1) for none.
+    generation : what requests ask for that are answered token by token: all of the above is then their first chunk
+        of prefill, and one-shot requests are of one chunk and one token. None: all are one-shot.
     """
 
     arrival_ns: Times
@@ -65,6 +68,7 @@ class Offers:
     size: NDArray[np.float64]
     padding: Factors
     fallback: Factors
+    generation: Generation | None = None
 
     @classmethod
     def of_one_stream(
@@ -186,8 +190,10 @@ class Replayed:
     Attributes
     ----------
     start_ns, completion_ns : int64[n].
-    slot, batch : int32[n]: where it ran, and with how many in its batch.
-    parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event.
+    slot, batch : int32[n]: where it ran, and with how many in its batch (of iterations: on average, rounded).
+    parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event; where requests are answered token
+        by token also ``interleaved``: of a request's iterations the time in which others' segments ran.
+    generated : what happened token by token; None where all are one-shot.
     """
 
     start_ns: Times
@@ -195,3 +201,12 @@ class Replayed:
     slot: NDArray[np.int32]
     batch: NDArray[np.int32]
     parts: tuple[tuple[str, Times], ...]
+    generated: Generated | None = None
+
+
+def dynamic_energy_j(offers: Offers, services: Services, done: Replayed) -> NDArray[np.float64]:
+    """float64[n] joules: of every batch its profile's energy, shared by its requests; static power apart."""
+    if done.generated is not None:
+        return done.generated.energy_j
+    each = np.array([*(profile.energy_j for profile in services.profiles), 0.0])  # row -1: none
+    return each[services.profile_of[offers.plan, done.batch]] / done.batch
