@@ -52,6 +52,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.serving.replay",
     "model.serving.closed",
     "model.serving.phases",
+    "model.serving.thermal_kernels",
     "model.serving.tail_kernels",
     "model.serving.slowdown_kernels",
     "model.serving.events",

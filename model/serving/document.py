@@ -67,6 +67,16 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
     out["fallback_share"] = result.fallback_share
     out["padding_share"] = result.padding_share
     out["throttled_s"] = result.throttled_ns * 1e-9
+    if result.warmed is not None:
+        heat = result.warmed
+        out["thermal"] = {
+            "peak_die_c": heat.peak_die_c,
+            "peak_sink_c": heat.peak_sink_c,
+            "end_sink_c": heat.sink_c,
+            "low_clock_s": heat.low_clock_ns * 1e-9,
+            "capped_batches": heat.capped,
+            "energy_j": heat.energy_j,
+        }
     if not result.unstable:
         out["jitter_s"] = result.jitter_s
     out["notes"] = list(result.notes)
@@ -159,6 +169,13 @@ def serving_text(result: ServingResult) -> str:
         held = f", at most {quantity(peak, 'B')} of KV cache" if peak else ""
         lines.append(
             f"{result.tokens.output_tokens:,} tokens, {result.tokens.tokens_per_s:,.4g} tokens/s{held}"
+        )
+    if result.warmed is not None:
+        heat = result.warmed
+        capped = f", {heat.capped:,} batches slowed by the power cap" if heat.capped else ""
+        lines.append(
+            f"die at most {heat.peak_die_c:.1f} °C, sink {heat.peak_sink_c:.1f} °C, clock low for "
+            f"{quantity(heat.low_clock_ns * 1e-9, 's')}{capped}"
         )
     shares = (("fell back", result.fallback_share), ("of the service time is padding", result.padding_share))
     lines += [f"{share:.2%} {what}" for what, share in shares if share > 0.0]
@@ -329,7 +346,11 @@ def _what_if_text(answer: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
     for name, point in points:
         batch = (
-            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}" if "batch" in point else name
+            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}"
+            if "batch" in point
+            else f"from {quantity(point['from_s'], 's')} on, die {point['die_c']:.1f} °C"
+            if "die_c" in point
+            else name
         )
         times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
         rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))

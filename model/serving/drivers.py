@@ -97,7 +97,8 @@ def drivers_of(setting: Setting) -> tuple[Driver, ...]:
         "fallback": bool((offers.fallback[:, 0] != offers.fallback[:, 1]).any())
         or (setting.instead is not None and bool((setting.instead[offers.plan] >= 0).any())),
         "static_partition": rules.placement in _PARTITIONED,
-        "throttle": rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0,
+        "throttle": rules.heat is not None
+        or (rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0),
         "contention": math.isfinite(rules.bandwidth_bytes_per_s)
         and any(profile.bytes > 0 for profile in services.profiles),
     }
@@ -126,7 +127,7 @@ _OFF: dict[str, Callable[[Setting], Setting]] = {
     "queueing": lambda setting: _rules(setting, slots=None),  # a slot for each request
     "fallback": _without_fallback,
     "static_partition": lambda setting: _rules(setting, placement="dynamic"),
-    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None),
+    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None, heat=None),
     "contention": lambda setting: _rules(setting, bandwidth_bytes_per_s=math.inf),
 }
 

@@ -16,15 +16,18 @@ from . import phases as ph
 from .generation_run import Iterations
 from .layout import (
     contended,
+    heat_arrays,
     home_arrays,
     idle_slots,
     phase_arrays,
     pool_arrays,
     preempts,
     rule_array,
+    warmed,
     window_edges,
 )
 from .replay import ANY, OWN, OWN_FIRST, TURN, replay_placed, replay_round_robin, replay_shared
+from .result import Warmed
 from .rules import PARTS, Factors, Offers, Replayed, Rules, Services, Times
 
 SLICE_EVENTS = 400_000
@@ -120,7 +123,8 @@ class Replay:
         slot = run.slot_of if self._rules.slots is not None else leader.astype(np.int32)
         for array in (run.start, run.completion, slot, batch, *(values for _, values in parts)):
             array.setflags(write=False)
-        return Replayed(run.start, run.completion, slot, batch, parts, generated)
+        heat = None if isinstance(run, _Plain) else run.warmed()
+        return Replayed(run.start, run.completion, slot, batch, parts, generated, heat)
 
 
 def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
@@ -216,6 +220,9 @@ class _Run:
         table[:, ev.Q_FALL : ev.Q_FALL_DEN + 1] = offers.fallback
         lane_of, queue, lanes, allowed = _lanes(offers, rules, slots)
         home, off_home = home_arrays(rules, slots)
+        services, self._heat, joules, low_base, low_profile_of = heat_arrays(services, rules)
+        self._die = np.zeros(count if self._heat.size else 0, np.float64)
+        self._warms = (self._heat, joules, low_base, low_profile_of, self._die)
         profile, phase, demand = phase_arrays(services)
         pool, pool_of = pool_arrays(rules)
         if not shared:
@@ -279,12 +286,17 @@ class _Run:
             self.slot_of,
             self.leader,
             self._parts,
+            *self._warms,
         )
         if self._answer == ev.MORE_SLOTS:
             slot, flow = idle_slots(self._slot.shape[1])
             self._slot = np.hstack((self._slot, slot))
             self._flow = np.hstack((self._flow, flow))
         return self._answer == ev.FINISHED
+
+    def warmed(self) -> Warmed | None:
+        """What heat did; None where nothing warms."""
+        return warmed(self._heat, self._die)
 
     def parts(self) -> dict[str, Times]:
         """Parts of the service time, each int64[n]."""
@@ -351,6 +363,7 @@ def _is_plain(rules: Rules) -> bool:
     """Whether the fast kernels know all rules; bandwidth apart."""
     return (
         rules.discipline == "fifo"
+        and rules.heat is None
         and (rules.slots is None or rules.placement != "stealing")
         and (rules.admission_limit is None or (rules.slots or ph.NEVER) <= rules.admission_limit)
         and all(stream.batch == 1 for stream in rules.streams)
@@ -407,6 +420,8 @@ def _check(offers: Offers, services: Services, rules: Rules) -> None:
     ):
         longer *= max(1.0, float(np.max(num / den)))
         times = max(times, float(np.max(num)))
+    if rules.heat is not None:
+        longer /= rules.heat.thermal.throttled_clock_ratio
     largest_size = np.maximum(1.0, offers.size)
     alone = (services.base_ns.max(axis=1).astype(float)[offers.plan] + offers.own_ns) * largest_size
     if offers.generation is not None:

@@ -49,6 +49,7 @@ from .phases import (
     F_REST,
     F_SIZE,
     F_STRETCH,
+    F_WATTS,
     NEVER,
     S_BEGIN,
     S_BURST,
@@ -73,6 +74,7 @@ from .phases import (
     share,
     split_stall,
 )
+from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm
 
 # Columns of ``request``: int64[n, REQUEST_COLUMNS]. From C_CHUNK on the first chunk of prefill, one between, and the
 # last: (plan, own ns, padding num, den) each. C_FALL, C_FALL_DEN: factor on all of them. C_KV: bytes to reserve.
@@ -92,11 +94,13 @@ PROGRESS_COLUMNS = 6
 P_INTERLEAVED = PART_COLUMNS
 """A part that one-shot requests have not: ns of a request's iterations in which other segments than its own ran."""
 # Rows of ``seat``: int64[SEAT_ROWS, slots]. T_EDGE: between iterations. T_CLOSED: an older request waits for it.
-T_COUNT, T_STREAM, T_SEGMENTS, T_SEGMENT, T_EDGE, T_CLOSED, T_SINCE, T_BUSY = range(8)
-SEAT_ROWS = 8
-# Columns of ``segment``: int64[slots, most segments, SEGMENT_COLUMNS]; ns alone, then after each factor.
-E_PLAN, E_COUNT, E_FALL, E_FALL_DEN, E_OWN, E_ALONE, E_AFTER, E_HOME, E_SERVICE = range(9)
-SEGMENT_COLUMNS = 9
+# T_LOW: the iteration runs at the low clock.
+T_COUNT, T_STREAM, T_SEGMENTS, T_SEGMENT, T_EDGE, T_CLOSED, T_SINCE, T_BUSY, T_LOW = range(9)
+SEAT_ROWS = 9
+# Columns of ``segment``: int64[slots, most segments, SEGMENT_COLUMNS]; ns alone, then after each
+# factor; E_RUNS: alone at the iteration's clock.
+E_PLAN, E_COUNT, E_FALL, E_FALL_DEN, E_OWN, E_ALONE, E_AFTER, E_HOME, E_RUNS, E_SERVICE = range(10)
+SEGMENT_COLUMNS = 10
 # Columns of ``lanes``, lines of requests in order of arrival: int64[lanes, LANE_COLUMNS]; queue[head:tail] wait.
 L_HEAD, L_TAIL, L_STREAM, L_SKIPPED = range(4)
 LANE_COLUMNS = 4
@@ -147,10 +151,12 @@ def shared_slot(lane, s, seat, member, request, stream, progress, allowed):
 
 @kernel(
     "boolean(int64, int64, boolean, int64[:,::1], int64[:,::1], float64[:,::1], float64[:,::1], int64[:,:,::1],"
-    "float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
+    "float64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1])",
     borrows=True,
 )
-def play(j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, profile, phase, demand):
+def play(
+    j, now, shared, seat, slot, flow, pool, segment, mean, watts, profile_of, low_profile_of, profile, phase, demand
+):  # fmt: skip
     """Begin the next segment of some length of the iteration on slot `j`; False: there is none."""
     while seat[T_SEGMENT, j] < seat[T_SEGMENTS, j]:
         g = seat[T_SEGMENT, j]
@@ -158,7 +164,11 @@ def play(j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, prof
         service = segment[j, g, E_SERVICE]
         if service == 0:
             continue
-        which = profile_of[segment[j, g, E_PLAN], segment[j, g, E_COUNT]] if shared else -1
+        flow[F_WATTS, j] = watts[j, g]
+        which = -1
+        if shared:
+            of = low_profile_of if seat[T_LOW, j] != 0 else profile_of
+            which = of[segment[j, g, E_PLAN], segment[j, g, E_COUNT]]
         slot[S_REPEATS, j] = 0
         if which < 0:
             ask(j, 0.0, slot, flow, pool)
@@ -167,8 +177,8 @@ def play(j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, prof
             slot[S_END, j] = now + service
             return True
         flow[F_SIZE, j] = mean[j, g]
-        alone = segment[j, g, E_ALONE]
-        flow[F_STRETCH, j] = 1.0 if service == alone else service / alone
+        runs = segment[j, g, E_RUNS]
+        flow[F_STRETCH, j] = 1.0 if service == runs else service / runs
         slot[S_PROFILE, j], slot[S_ROW, j] = which, profile[which, 0]
         slot[S_REPEATS, j], slot[S_SERVICE, j] = profile[which, 2], service
         slot[S_FIXED, j], slot[S_SCALED, j], slot[S_REACHED, j] = 0, 0, 0
@@ -180,12 +190,13 @@ def play(j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, prof
 @kernel(
     "int64(int64, boolean, int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], float64[:,::1],"
     "int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[:,::1],"
-    "int64[:,::1], int64[::1], float64[:,::1], float64[::1], int64[:,::1])",
+    "int64[:,::1], int64[::1], float64[:,::1], float64[::1], int64[:,::1], int64, int64[:,::1], float64[:,::1],"
+    "float64[:,::1], float64[::1], float64[:,::1], int64[:,::1])",
     borrows=True,
 )
 def lay_out(
     j, slow, rule, seat, member, member_segment, segment, mean, request, size, stream, progress, decode, off_home,
-    base, launch, instead, joules, energy, parts,
+    base, launch, instead, spent, energy, parts, used, slot, flow, watts, heat, joules, low_base,
 ):  # fmt: skip
     """The segments of slot `j`'s next iteration, and what each of its requests owes to which part of it.
 
@@ -235,7 +246,7 @@ def lay_out(
             mean[j, found] *= longest / held
             segment[j, found, E_FALL], segment[j, found, E_FALL_DEN] = stream[s, W_NUM], stream[s, W_DEN]
         found += 1
-    total = 0
+    total, joule = 0, 0.0
     for g in range(found):
         plan, together = segment[j, g, E_PLAN], segment[j, g, E_COUNT]
         mean[j, g] /= together
@@ -248,9 +259,30 @@ def lay_out(
         at_home = after
         if rule[R_OFF_HOME] != 0:
             at_home = after * off_home[s, j, 0] // off_home[s, j, 1]
-        service = at_home * rule[R_NUM] // rule[R_DEN] if slow else at_home
         segment[j, g, E_ALONE], segment[j, g, E_AFTER] = alone, after
-        segment[j, g, E_HOME], segment[j, g, E_SERVICE] = at_home, service
+        segment[j, g, E_HOME], segment[j, g, E_RUNS] = at_home, alone
+        total += at_home
+        if heat.size > 0:
+            each = joules[plan, together]
+            watts[j, g] = each * 1e9 if each >= 0.0 else heat[H_BUSY] * at_home  # W * ns
+            joule += watts[j, g]
+    low = heat.size > 0 and clock_is_low(joule / max(1, total), used, slot, flow, heat)
+    seat[T_LOW, j] = low
+    total = 0
+    for g in range(found):
+        plan, together, service = segment[j, g, E_PLAN], segment[j, g, E_COUNT], segment[j, g, E_HOME]
+        if low:
+            fixed = launch[plan, together]
+            rest = low_base[plan, together] - fixed + round(segment[j, g, E_OWN] / heat[H_CLOCK])
+            service = fixed + (rest if mean[j, g] == 1.0 else round(mean[j, g] * rest))
+            segment[j, g, E_RUNS] = service
+            service = service * segment[j, g, E_FALL] // segment[j, g, E_FALL_DEN]
+            if rule[R_OFF_HOME] != 0:
+                service = service * off_home[s, j, 0] // off_home[s, j, 1]
+        if slow:
+            service = service * rule[R_NUM] // rule[R_DEN]
+        watts[j, g] /= max(1, service)
+        segment[j, g, E_SERVICE] = service
         total += service
     for k in range(count):
         q, g = member[j, k], member_segment[j, k]
@@ -278,7 +310,7 @@ def lay_out(
         parts[q, P_OFF_HOME] += segment[j, g, E_HOME] - segment[j, g, E_AFTER]
         parts[q, P_THROTTLE] += segment[j, g, E_SERVICE] - segment[j, g, E_HOME]
         parts[q, P_INTERLEAVED] += total - segment[j, g, E_SERVICE]
-        energy[q] += joules[plan, together] / together
+        energy[q] += spent[plan, together] / together
     seat[T_SEGMENTS, j], seat[T_SEGMENT, j] = found, 0
     return total
 
@@ -318,8 +350,10 @@ def step_done(j, now, seat, slot, member, request, stream, progress, completion,
     "int64(int64, int64[::1], int64[::1], float64[:,::1], float64, int64[::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,:,::1], int64[:,::1],"
     "int64[:,::1], int64[:,::1], int64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1],"
+    "float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1],"
     "int64[:,::1], int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1],"
-    "float64[:,::1], int64[::1], int64[::1], int32[::1], int64[:,::1], float64[::1], int64[::1], int64[:,::1])",
+    "float64[:,::1], float64[:,::1], int64[::1], int64[::1], int32[::1], int64[:,::1], float64[::1], int64[::1],"
+    "int64[:,::1])",
     borrows=True,
 )
 def advance_iterations(
@@ -341,11 +375,16 @@ def advance_iterations(
     launch,
     profile_of,
     instead,  # int64[plans]
-    joules,  # float64[plans, largest batch + 1]
+    spent,  # float64[plans, largest batch + 1] J
     profile,
     phase,
     demand,
     pool_of,
+    heat,  # of `thermal_kernels`; empty: nothing warms
+    joules,  # as `spent`; below 0: what a slot at work draws
+    low_base,  # `base` and `profile_of` at the low clock
+    low_profile_of,
+    die_c,  # float64[n], filled where something warms
     allowed,  # int64[lanes, slots]
     slot,
     flow,
@@ -354,6 +393,7 @@ def advance_iterations(
     member_segment,
     segment,
     mean,  # float64[slots, segments]
+    watts,
     start,
     completion,
     slot_of,
@@ -386,6 +426,8 @@ def advance_iterations(
             state[X_IDLE_NS] += moment - now
         now = moment
         looks, cut_short = cut_short, False  # whether somebody may join
+        if heat.size > 0:
+            warm(now, heat)
 
         while following < count and arrival[following] <= now:
             lanes[request[following, C_LANE], L_TAIL] += 1
@@ -403,8 +445,9 @@ def advance_iterations(
             if slot[S_REPEATS, j] > 0 and next_phase(j, now, slot, flow, pool, profile, phase, demand):
                 continue
             if play(
-                j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, profile, phase, demand
-            ):
+                j, now, shared, seat, slot, flow, pool, segment, mean, watts, profile_of, low_profile_of, profile,
+                phase, demand,
+            ):  # fmt: skip
                 continue
             step_done(j, now, seat, slot, member, request, stream, progress, completion, parts, state)
             if seat[T_COUNT, j] == 0:
@@ -471,15 +514,21 @@ def advance_iterations(
             slow = edges.size > 0 and inside(now, edges)
             lay_out(
                 j, slow, rule, seat, member, member_segment, segment, mean, request, size, stream, progress, decode,
-                off_home, base, launch, instead, joules, energy, parts,
+                off_home, base, launch, instead, spent, energy, parts, used, slot, flow, watts, heat, joules, low_base,
             )  # fmt: skip
+            if heat.size > 0:
+                for k in range(seat[T_COUNT, j]):
+                    q = member[j, k]
+                    if progress[q, G_ITERATIONS] == 1:
+                        die_c[q] = heat[H_DIE]
             sizes[seat[T_COUNT, j]] += 1
             seat[T_SINCE, j] = now
             slot[S_POOL, j] = pool_of[seat[T_STREAM, j]]
             slot[S_BURST, j], slot[S_STEADY, j], slot[S_SPILL, j], slot[S_REFETCH, j] = 0, 0, 0, 0
             if not play(
-                j, now, shared, seat, slot, flow, pool, segment, mean, profile_of, profile, phase, demand
-            ):
+                j, now, shared, seat, slot, flow, pool, segment, mean, watts, profile_of, low_profile_of, profile,
+                phase, demand,
+            ):  # fmt: skip
                 # Nothing to do; it ends here and now, as an event of its own.
                 ask(j, 0.0, slot, flow, pool)
                 slot[S_REPEATS, j], slot[S_BEGIN, j], slot[S_LENGTH, j], slot[S_SINCE, j] = 0, now, 0, now
@@ -488,6 +537,8 @@ def advance_iterations(
             used -= 1
         if shared:
             share(now, used, slot, flow, pool, loss)
+        if heat.size > 0:
+            heat[H_WATTS] = drawn(used, slot, flow, heat)
     state[X_NOW], state[X_NEXT] = now, following
     state[X_BUSY], state[X_USED], state[X_WAITING] = busy, used, waiting
     state[X_CUT_SHORT] = cut_short

@@ -15,7 +15,17 @@ from . import events as ev
 from . import generation_kernels as gk
 from . import phases as ph
 from .generation import Generated, Generation
-from .layout import home_arrays, idle_slots, phase_arrays, pool_arrays, rule_array, window_edges
+from .layout import (
+    heat_arrays,
+    home_arrays,
+    idle_slots,
+    phase_arrays,
+    pool_arrays,
+    rule_array,
+    warmed,
+    window_edges,
+)
+from .result import Warmed
 from .rules import Offers, Rules, Services, Times
 
 _FIRST_SLOTS = 16  # of a run that gets as many as it needs
@@ -51,7 +61,9 @@ class Iterations:
         rule = rule_array(rules, shared)
         rule[ev.R_SHARED] = shared
         self._off_home = home_arrays(rules, slots)[1]
-        joules = np.array([*(profile.energy_j for profile in services.profiles), 0.0])
+        services, self._heat, joules, low_base, low_profile_of = heat_arrays(services, rules)
+        self._die = np.zeros(count if self._heat.size else 0, np.float64)
+        spent = np.array([*(profile.energy_j for profile in services.profiles), 0.0])  # row -1: none
         self.state = np.zeros(gk.STATES, np.int64)
         self.state[gk.X_NOW] = -1
         self.start = np.zeros(count, np.int64)
@@ -81,9 +93,14 @@ class Iterations:
             np.array(services.launch_ns, np.int64),
             np.array(services.profile_of, np.int64),
             np.array(generation.instead, np.int64),
-            np.ascontiguousarray(joules[services.profile_of]),
+            np.ascontiguousarray(spent[services.profile_of]),
             *phase_arrays(services),
             pool_of,
+            self._heat,
+            joules,
+            low_base,
+            low_profile_of,
+            self._die,
         )
         self._slot, self._flow = idle_slots(slots)
         self._seats = _seats(slots, self._batch)
@@ -158,6 +175,10 @@ class Iterations:
         """Parts of the time from start to completion, each int64[n]."""
         return {name: np.ascontiguousarray(self._parts[:, column]) for name, column in _PARTS.items()}
 
+    def warmed(self) -> Warmed | None:
+        """What heat did; None where nothing warms."""
+        return warmed(self._heat, self._die)
+
     def generated(self) -> Generated:
         """What happened token by token."""
         busy = self._seats[0][gk.T_BUSY]
@@ -177,6 +198,7 @@ def _seats(slots: int, batch: int) -> tuple[NDArray[Any], ...]:
         np.zeros((slots, batch), np.int64),
         np.zeros((slots, batch), np.int64),
         np.zeros((slots, batch + 1, gk.SEGMENT_COLUMNS), np.int64),
+        np.zeros((slots, batch + 1), np.float64),
         np.zeros((slots, batch + 1), np.float64),
     )
 

@@ -5,12 +5,18 @@ Knows `rules.py`'s values and the kernels' columns; runs nothing.
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from . import events as ev
 from . import phases as ph
+from . import thermal_kernels as tk
+from .result import Warmed
 from .rules import Factors, Rules, Services, Times
+from .thermal import Heat, at_low_clock
 
 _PLACEMENTS = {
     "dynamic": ev.LEAST_FREE,
@@ -109,3 +115,76 @@ def contended(services: Services, rules: Rules) -> bool:
 
 def preempts(rules: Rules) -> bool:
     return rules.preempt and rules.discipline == "priority" and rules.slots is not None
+
+
+def heat_arrays(
+    services: Services, rules: Rules
+) -> tuple[Services, NDArray[np.float64], NDArray[np.float64], Times, Times]:
+    """Services with the profiles of the low clock after all others; then what `advance` takes of heat.
+
+    Returns
+    -------
+    services, float64[HEAT] (empty where nothing warms), joules float64[plans, batches + 1], and base ns and profile of
+    plans at the low clock, int64 of that shape.
+    """
+    heat = np.zeros(0) if rules.heat is None else heat_array(rules.heat)
+    joules = np.full(services.base_ns.shape, -1.0)
+    base, which = np.array(services.base_ns, np.int64), np.array(services.profile_of, np.int64)
+    if rules.heat is None:
+        return services, heat, joules, base, which
+    ratio = rules.heat.thermal.throttled_clock_ratio
+    low = tuple(at_low_clock(profile, ratio) for profile in services.profiles)
+    there = which >= 0
+    if low:
+        spent = np.array([profile.energy_j or -1.0 for profile in services.profiles])
+        joules = np.where(there, spent[which], -1.0)
+        takes = np.array([profile.base_ns for profile in low], np.int64)
+        base = np.where(there, takes[which], base)
+    fixed = services.launch_ns
+    base = np.where(there, base, fixed + np.rint((base - fixed) / ratio).astype(np.int64))
+    return (
+        replace(services, profiles=services.profiles + low),
+        heat,
+        joules,
+        base,
+        np.where(there, which + len(low), which),
+    )
+
+
+def heat_array(source: Heat) -> NDArray[np.float64]:
+    """float64[HEAT] of `thermal_kernels`, at time 0."""
+    t = source.thermal
+    heat = np.zeros(tk.HEAT)
+    coupling = t.sink_k_per_w / (t.die_k_per_w * t.sink_s)  # 1 / (R_die C_sink)
+    heat[tk.H_DIE_DIE], heat[tk.H_DIE_SINK] = -1.0 / t.die_s, 1.0 / t.die_s
+    heat[tk.H_SINK_DIE], heat[tk.H_SINK_SINK] = coupling, -coupling - 1.0 / t.sink_s
+    half = 0.5 * (heat[tk.H_DIE_DIE] + heat[tk.H_SINK_SINK])
+    root = math.sqrt(half * half - 1.0 / (t.die_s * t.sink_s))
+    heat[tk.H_FAST] = half - root
+    heat[tk.H_LATE] = 1.0 / (t.die_s * t.sink_s) / heat[tk.H_FAST]  # their product; no difference of likes
+    heat[tk.H_R_DIE], heat[tk.H_R_SINK], heat[tk.H_AMBIENT] = t.die_k_per_w, t.sink_k_per_w, t.ambient_c
+    heat[tk.H_THROTTLE], heat[tk.H_RESUME] = t.throttle_c, t.resume_c
+    heat[tk.H_CLOCK] = t.throttled_clock_ratio
+    heat[tk.H_CAP] = math.inf if t.power_cap_w is None else t.power_cap_w
+    heat[tk.H_STATIC] = heat[tk.H_WATTS] = source.static_w
+    heat[tk.H_BUSY] = max(0.0, t.tdp_w - source.static_w) / source.slots
+    heat[tk.H_SINK] = t.ambient_c + source.static_w * t.sink_k_per_w
+    heat[tk.H_DIE] = heat[tk.H_SINK] + source.static_w * t.die_k_per_w
+    heat[tk.H_PEAK_DIE], heat[tk.H_PEAK_SINK] = heat[tk.H_DIE], heat[tk.H_SINK]
+    return heat
+
+
+def warmed(heat: NDArray[np.float64], die_c: NDArray[np.float64]) -> Warmed | None:
+    """What heat did, from the kernel's array after a run; None where nothing warms."""
+    if heat.size == 0:
+        return None
+    die_c.setflags(write=False)
+    return Warmed(
+        die_c,
+        float(heat[tk.H_PEAK_DIE]),
+        float(heat[tk.H_PEAK_SINK]),
+        float(heat[tk.H_SINK]),
+        round(float(heat[tk.H_SLOW_NS])),
+        round(float(heat[tk.H_CAPPED])),
+        float(heat[tk.H_ENERGY]),
+    )

@@ -136,7 +136,9 @@ def outcome(
         jitter_s=float(response.std()) * 1e-9,
         throttled_ns=sum(
             max(0, min(end, last) - max(begin, first)) for begin, end in workload.throttle.windows_ns
-        ),
+        )
+        + (done.warmed.low_clock_ns if done.warmed is not None else 0),
+        warmed=done.warmed,
         tokens=_tokens(workload, offers.stream, requests, done, last - first),
         seconds=seconds + time.perf_counter() - began,
     )

@@ -31,6 +31,7 @@ class _Profile(Strict):
     bandwidth_bytes_per_s: Positive
     energy_j: NonNegative = 0.0
     static_w: NonNegative = 0.0
+    slot_bandwidth_bytes_per_s: Positive | None = None
     efficiency_loss: Share = 0.0
     phases: Annotated[list[_Row], Field(min_length=1)]
 
@@ -67,6 +68,7 @@ def load_profile(path: Path) -> ServiceProfile:
         file.energy_j,
         file.efficiency_loss,
         static_w=file.static_w,
+        port_bytes_per_s=file.slot_bandwidth_bytes_per_s or float("inf"),
     )
 
 
@@ -103,6 +105,8 @@ def profile_of(result: CostResult) -> ServiceProfile:
         static_w=machine.energy.static_w,
         efficiency_loss=machine.dram.efficiency_loss,
         topology=machine.topology,
+        port_bytes_per_s=machine.slot_bandwidth_bytes_per_s,
+        thermal=machine.thermal,
     )
 
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from .generation import Generated, Generation
 from .profile import launch_ns
-from .result import ServiceProfile
+from .result import ServiceProfile, Warmed
+from .thermal import Heat
 
 Times = NDArray[np.int64]
 Factors = NDArray[np.int64]
@@ -167,6 +168,7 @@ class Rules:
     admission_limit : the most batches in service at one time; None: one for each slot.
     throttle_edges_ns : int64[2 w]: begin, end, begin, end ..., strictly ascending; a batch that starts inside takes
         ``throttle`` times as long, the whole of it.
+    heat : batches that start while the die is hot, or over the power cap, run at the low clock; None: nothing warms.
     """
 
     slots: int | None
@@ -181,6 +183,7 @@ class Rules:
     admission_limit: int | None = None
     throttle_edges_ns: Times | None = None
     throttle: tuple[int, int] = (1, 1)
+    heat: Heat | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -193,7 +196,7 @@ class Replayed:
     slot, batch : int32[n]: where it ran, and with how many in its batch (of iterations: on average, rounded).
     parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event; where requests are answered token
         by token also ``interleaved``: of a request's iterations the time in which others' segments ran.
-    generated : what happened token by token; None where all are one-shot.
+    generated : what happened token by token; None where all are one-shot. warmed : what heat did; None: nothing warms.
     """
 
     start_ns: Times
@@ -202,6 +205,7 @@ class Replayed:
     batch: NDArray[np.int32]
     parts: tuple[tuple[str, Times], ...]
     generated: Generated | None = None
+    warmed: Warmed | None = None
 
 
 def dynamic_energy_j(offers: Offers, services: Services, done: Replayed) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ from .rules import Factors, Replayed, Rules, StreamRules
 from .slowdown import SlowdownTables, can_estimate, first_estimate
 from .streams import UNLIMITED, PlanFile, Stream, Workload
 from .tail import exact_sum
+from .thermal import Heat
 from .traces import LATEST_NS
 
 _NEEDS_HOME = ("static", "home-first", "stealing")
@@ -206,7 +207,33 @@ def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
         admission_limit=workload.admission_limit,
         throttle_edges_ns=edges if edges.size else None,
         throttle=(workload.throttle.num, workload.throttle.den),
+        heat=_heat(workload, machine),
     )
+
+
+def _heat(workload: Workload, machine: ServiceProfile | None) -> Heat | None:
+    """What warms: the machine of the plans, else the workload's.
+
+    Raises
+    ------
+    UsageError : the workload asks for heat, and neither says how a machine warms.
+    """
+    throttle = workload.throttle
+    if not throttle.thermal:
+        return None
+    if machine is not None and machine.thermal is not None:
+        heat = Heat(machine.thermal, machine.static_w, machine.slots)
+    elif throttle.heat is not None:
+        heat = throttle.heat
+    else:
+        raise UsageError(
+            "throttle.thermal = true, and nothing says how the machine warms",
+            where=workload.path or workload.name,
+            lever='Set throttle.hardware to a machine with [thermal], such as "edge-npu", or give a GRAPH on one.',
+        )
+    if throttle.ambient_c is None:
+        return heat
+    return replace(heat, thermal=replace(heat.thermal, ambient_c=throttle.ambient_c))
 
 
 def _off_home(

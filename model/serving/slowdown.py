@@ -138,6 +138,7 @@ def can_estimate(rules: Rules, offers: Offers | None = None) -> bool:
     return (
         (offers is None or offers.generation is None)
         and rules.slots is not None
+        and rules.heat is None
         and rules.placement == "dynamic"
         and rules.discipline == "fifo"
         and rules.off_home is None

@@ -14,6 +14,7 @@ import numpy as np
 from .arrivals import ClosedLoop
 from .result import Arrivals, ServiceProfile
 from .rules import Discipline, Placement
+from .thermal import Heat
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +124,17 @@ class GenerationRule:
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending."""
+    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending.
+
+    ``thermal``: the machine warms as well, that of the plans, else that of ``heat``; ``ambient_c``: instead of its own.
+    """
 
     windows_ns: tuple[tuple[int, int], ...] = ()
     num: int = 1
     den: int = 1
+    thermal: bool = False
+    heat: Heat | None = None
+    ambient_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import FileError, UsageError
+from ..hardware.loader import load_hardware
 from ..packaged import input_file, named_file, packaged_names
 from ..schema import read_bytes, read_toml
 from .arrivals import ClosedLoop, Process, exact, first_of_all, recorded, synthetic
@@ -36,6 +37,7 @@ from .streams import (
     Throttle,
     Workload,
 )
+from .thermal import Heat
 from .traces import Trace, read_trace
 from .workload_schema import (
     ClosedArrivalsPart,
@@ -101,7 +103,7 @@ def load_workload(source: str | Path) -> Workload:
         slots=UNLIMITED if file.slots == "unlimited" else file.slots,
         placement=file.placement.kind,
         contention=file.contention.enabled,
-        throttle=_throttle(file.throttle),
+        throttle=_throttle(file.throttle, reader.heat()),
         streams=tuple(reader.stream(k, came) for k, came in enumerate(arrivals)),
         notes=tuple(reader.notes),
         admission_limit=file.contention.admission_limit,
@@ -171,6 +173,21 @@ class _Reader:
             requests=self.file.requests,
             stream=own,
         )
+
+    def heat(self) -> Heat | None:
+        """How the machine warms that the workload names."""
+        name = self.file.throttle.hardware
+        if name is None:
+            return None
+        beside = self.path.parent / name
+        machine = load_hardware(beside if beside.is_file() else name)
+        if machine.thermal is None:
+            raise FileError(
+                f"names {name!r}, which does not say how it warms",
+                where=f"{self.where}: throttle.hardware",
+                lever="Give it a [thermal] section, or name another.",
+            )
+        return Heat(machine.thermal, machine.energy.static_w, machine.partition.slots)
 
     def _owner(self, name: str, trace: Path, line: int) -> int:
         """Which stream of the workload a trace's stream is: by name, else by place."""
@@ -390,7 +407,7 @@ def _loop(part: ClosedArrivalsPart) -> ClosedLoop:
     return ClosedLoop(part.clients, part.think_s, part.think, part.input_tokens, part.output_tokens)
 
 
-def _throttle(part: ThrottlePart) -> Throttle:
+def _throttle(part: ThrottlePart, heat: Heat | None) -> Throttle:
     """Windows in order, those that touch or overlap joined; no windows where the factor is one."""
     num, den = part.factor
     joined: list[list[int]] = []
@@ -401,4 +418,5 @@ def _throttle(part: ThrottlePart) -> Throttle:
             joined.append([begin, end])
     if num == den:
         joined = []
-    return Throttle(tuple((begin, end) for begin, end in joined), num, den)
+    windows = tuple((begin, end) for begin, end in joined)
+    return Throttle(windows, num, den, part.thermal, heat, part.ambient_c)

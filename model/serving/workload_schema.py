@@ -37,7 +37,11 @@ class ContentionPart(Strict):
 
 
 class ThrottlePart(Strict):
+    """`hardware`: the machine that warms, where no plan says it; `ambient_c`: instead of the machine's."""
+
     thermal: bool = False
+    hardware: Name | None = None
+    ambient_c: Annotated[float, Field(ge=-100, le=200)] | None = None
     windows_ns: list[Annotated[list[Nanoseconds], Field(min_length=2, max_length=2)]] = Field(
         default_factory=list
     )
@@ -50,6 +54,12 @@ class ThrottlePart(Strict):
             if end <= begin:
                 raise ValueError(f"[{index}]: the window [{begin}, {end}) is empty")
         return windows
+
+    @model_validator(mode="after")
+    def _warms(self) -> Self:
+        if not self.thermal and (self.hardware is not None or self.ambient_c is not None):
+            raise ValueError("hardware and ambient_c belong to thermal = true")
+        return self
 
 
 class QueuePart(Strict):
@@ -343,7 +353,6 @@ def later(file: WorkloadFile) -> list[str]:
         if not fine:
             found.append(text)
 
-    unless(not file.throttle.thermal, "throttle.thermal = true")
     generates = any(stream.kind == "generation" for stream in file.stream)
     if generates:
         discipline = file.queue.discipline
@@ -364,4 +373,5 @@ def later(file: WorkloadFile) -> list[str]:
             unless(file.placement.off_home_factor is None, f"placement.off_home_factor {closed}")
             unless(file.contention.admission_limit is None, f"contention.admission_limit {closed}")
             unless(stream.batch.max == 1, f"{at}batch.max = {stream.batch.max} {closed}")
+            unless(not file.throttle.thermal, f"throttle.thermal = true {closed}")
     return found
