@@ -114,8 +114,21 @@ def replay_tokens(offers: Offers, services: Services, rules: Rules) -> dict[str,
                     parts[name][q] += ns
         slot.end = now + total
 
+    def joinable(q: int, slot: _Slot, edges: list[_Slot], closed: set[int]) -> bool:
+        s = int(offers.stream[q])
+        fills = g.streams[s].chunked and any(chunk[m] < g.chunks[m] for m in slot.members)
+        return (
+            slot in edges
+            and slot.stream == s
+            and allowed(q, slot)
+            and slot.index not in closed
+            and 0 < len(slot.members) < rules.streams[s].batch
+            and not fills
+        )
+
     def join(now: int, edges: list[_Slot]) -> None:
         closed: set[int] = set()
+        fresh: list[_Slot] = []
         rank = {
             q: rules.streams[offers.stream[q]].priority if rules.discipline == "priority" else 0
             for q in waiting
@@ -131,8 +144,11 @@ def replay_tokens(offers: Offers, services: Services, rules: Rules) -> dict[str,
                 stuck.add(line)
                 continue
             chosen = None
+            together = [slot for slot in fresh if joinable(q, slot, edges, closed)]
             idle = [slot for slot in slots if not slot.members and allowed(q, slot)]
-            if idle and sum(bool(slot.members) for slot in slots) < limit:
+            if together:
+                chosen = min(together, key=lambda slot: (not at_home(q, slot), slot.index))
+            elif idle and sum(bool(slot.members) for slot in slots) < limit:
                 if rules.placement in ("home-first", "stealing"):
                     chosen = min(idle, key=lambda slot: (not at_home(q, slot), slot.index))
                 else:
@@ -140,16 +156,9 @@ def replay_tokens(offers: Offers, services: Services, rules: Rules) -> dict[str,
                 chosen.stream = s
                 closed.discard(chosen.index)
                 edges.append(chosen)
+                fresh.append(chosen)
             else:
-                room = [
-                    slot
-                    for slot in edges
-                    if slot.stream == s
-                    and allowed(q, slot)
-                    and slot.index not in closed
-                    and 0 < len(slot.members) < rules.streams[s].batch
-                    and not (g.streams[s].chunked and any(chunk[m] < g.chunks[m] for m in slot.members))
-                ]
+                room = [slot for slot in edges if joinable(q, slot, edges, closed)]
                 if room:
                     chosen = min(room, key=lambda slot: (not at_home(q, slot), slot.index))
             if chosen is None:

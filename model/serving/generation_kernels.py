@@ -94,9 +94,9 @@ PROGRESS_COLUMNS = 6
 P_INTERLEAVED = PART_COLUMNS
 """A part that one-shot requests have not: ns of a request's iterations in which other segments than its own ran."""
 # Rows of ``seat``: int64[SEAT_ROWS, slots]. T_EDGE: between iterations. T_CLOSED: an older request waits for it.
-# T_LOW: the iteration runs at the low clock.
-T_COUNT, T_STREAM, T_SEGMENTS, T_SEGMENT, T_EDGE, T_CLOSED, T_SINCE, T_BUSY, T_LOW = range(9)
-SEAT_ROWS = 9
+# T_LOW: the iteration runs at the low clock. T_FRESH: it was idle until now.
+T_COUNT, T_STREAM, T_SEGMENTS, T_SEGMENT, T_EDGE, T_CLOSED, T_SINCE, T_BUSY, T_LOW, T_FRESH = range(10)
+SEAT_ROWS = 10
 # Columns of ``segment``: int64[slots, most segments, SEGMENT_COLUMNS]; ns alone, then after each
 # factor; E_RUNS: alone at the iteration's clock.
 E_PLAN, E_COUNT, E_FALL, E_FALL_DEN, E_OWN, E_ALONE, E_AFTER, E_HOME, E_RUNS, E_SERVICE = range(10)
@@ -127,15 +127,21 @@ def idle_slot(lane, placement, seat, slot, allowed):
 
 
 @kernel(
-    "int64(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1])",
+    "int64(int64, int64, boolean, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    "int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def shared_slot(lane, s, seat, member, request, stream, progress, allowed):
-    """The slot between iterations that runs the stream and has room, at home before elsewhere, or -1."""
+def shared_slot(lane, s, fresh, seat, member, request, stream, progress, allowed):
+    """The slot between iterations that runs the stream and has room, at home before elsewhere, or -1.
+
+    fresh : of those only that were idle until now.
+    """
     best = -1
     for j in range(seat.shape[1]):
         if seat[T_EDGE, j] == 0 or seat[T_STREAM, j] != s or seat[T_CLOSED, j] != 0 or allowed[lane, j] == 0:
+            continue
+        if fresh and seat[T_FRESH, j] == 0:
             continue
         if seat[T_COUNT, j] == 0 or seat[T_COUNT, j] >= stream[s, W_BATCH]:
             continue
@@ -478,16 +484,19 @@ def advance_iterations(
             if stream[s, W_RESERVED] + request[q, C_KV] > stream[s, W_CAPACITY]:
                 lanes[lane, L_SKIPPED] = 1  # it waits for its own stream's cache, and keeps nobody else
                 continue
-            j = idle_slot(lane, placement, seat, slot, allowed) if busy < limit else -1
-            if j >= 0:
-                seat[T_STREAM, j], seat[T_EDGE, j], seat[T_CLOSED, j] = s, 1, 0
-                busy += 1
-                used = max(used, j + 1)
-            elif placement == LOWEST and busy == capacity:
-                cut_short = True
-                break
-            else:
-                j = shared_slot(lane, s, seat, member, request, stream, progress, allowed)
+            # Those who come together run together, as in a batch of one-shot requests; else an idle slot is better.
+            j = shared_slot(lane, s, True, seat, member, request, stream, progress, allowed)
+            if j < 0 and busy < limit:
+                j = idle_slot(lane, placement, seat, slot, allowed)
+                if j >= 0:
+                    seat[T_STREAM, j], seat[T_EDGE, j], seat[T_CLOSED, j], seat[T_FRESH, j] = s, 1, 0, 1
+                    busy += 1
+                    used = max(used, j + 1)
+                elif placement == LOWEST:
+                    cut_short = True
+                    break
+            if j < 0:
+                j = shared_slot(lane, s, False, seat, member, request, stream, progress, allowed)
             if j < 0:
                 # Younger requests of other streams must not keep a slot for ever from one that waits for it.
                 lanes[lane, L_SKIPPED] = 1
@@ -510,7 +519,7 @@ def advance_iterations(
         for j in range(used):
             if seat[T_EDGE, j] == 0:
                 continue
-            seat[T_EDGE, j] = 0
+            seat[T_EDGE, j], seat[T_FRESH, j] = 0, 0
             slow = edges.size > 0 and inside(now, edges)
             lay_out(
                 j, slow, rule, seat, member, member_segment, segment, mean, request, size, stream, progress, decode,
