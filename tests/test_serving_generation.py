@@ -391,3 +391,16 @@ generation = { graph = "decode_kv", kv_capacity_bytes = 4e9, decode = [{ past = 
     assert served.tokens is not None and served.tokens.kv_peak_bytes == 103 * 4096
     assert int(served.requests.completion_ns[0]) == 1000 + 2 * alone.base_ns
     assert json.dumps(serving_document(served))
+
+
+def test_a_higher_class_joins_first(tmp_path):
+    text = 'slots = 1\nqueue = { discipline = "priority" }\n'
+    for name, priority in (("a", 0), ("b", 1)):
+        text += f'[[stream]]\nname = "{name}"\nkind = "generation"\npriority = {priority}\n'
+        text += (
+            'arrivals = { kind = "trace", file = "t.csv" }\nservice = { base_ns = 0, per_output_ns = 10 }\n'
+        )
+    rows = "0,1,2,a\n1,1,2,a\n2,1,2,b\n"
+    (tmp_path / "t.csv").write_text("arrival_ns,input_tokens,output_tokens,stream\n" + rows, encoding="utf-8")
+    (tmp_path / "w.toml").write_text("format = 1\n" + text, encoding="utf-8")
+    assert serve(load_workload(tmp_path / "w.toml")).requests.start_ns.tolist() == [0, 40, 20]

@@ -311,3 +311,40 @@ def test_the_workload_of_the_contract_loads_whole(tmp_path, kind, thermal):
     assert workload.throttle.thermal == (thermal == "true")
     ignored = [note for note in workload.notes if "generation section has no effect" in note]
     assert len(ignored) == (kind == "one-shot")
+
+
+# ---------------------------------------------------------------- energy
+
+
+def test_energy_of_a_request_counts_static_power_while_the_machine_waits(tmp_path):
+    """Batches of two and of one spend 3 J each; 2 W of static power from first arrival to last answer, 1.2 s."""
+    power = {"energy_j": 3.0, "static_w": 2.0}
+    phases = [["steady", 200_000_000, 0, 0, 0]]
+    profile = {"format": 1, "slots": 1, "bandwidth_bytes_per_s": 1e9, "phases": phases, **power}
+    (tmp_path / "p.json").write_text(json.dumps(profile), encoding="utf-8")
+    (tmp_path / "t.csv").write_text("arrival_ns,input_tokens,output_tokens\n0,1,1\n0,1,1\n1000000000,1,1\n")
+    text = 'format = 1\n[[stream]]\narrivals = { kind = "trace", file = "t.csv" }\nbatch = { max = 2 }\n'
+    text += 'plans = [{ batch = 2, profile = "p.json" }]\n'
+    for kind in ("one-shot", "generation"):
+        result = serve(loaded(tmp_path, text + f'kind = "{kind}"\n'))
+        assert result.energy_j_per_request == pytest.approx((2 * 3.0 + 2.0 * 1.2) / 3)
+
+
+def test_a_plan_s_profile_leaves_static_power_to_the_machine():
+    from model.cost.result import CostRequest
+    from model.cost.simulate import simulate
+    from model.graph.load import load_graph
+    from model.hardware.loader import load_hardware
+    from model.plan.edits import contraction_tails
+    from model.serving.profile import profile_of
+
+    graph, machine = load_graph("swiglu_mlp", {}), load_hardware("edge-npu")
+    result = simulate(CostRequest(graph, machine, contraction_tails(graph), ""))
+    silent = replace(machine, energy=replace(machine.energy, static_w=0.0))
+    dynamic = simulate(CostRequest(graph, silent, contraction_tails(graph), "")).totals.energy_j
+    profile = profile_of(result)
+    assert profile.static_w == 0.5 and result.totals.energy_j > dynamic
+    assert profile.energy_j == pytest.approx(dynamic, rel=1e-6)
+    assert (
+        profile.port_bytes_per_s == machine.slot_bandwidth_bytes_per_s and profile.thermal == machine.thermal
+    )

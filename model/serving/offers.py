@@ -222,7 +222,8 @@ class _Requests:
         rule, count = stream.generation, self.tokens.size
         self.chunks, self.past = self.cut.count, np.zeros(count, dtype=np.int64)
         self.outputs, self.kv_bytes = np.ones_like(self.past), np.zeros_like(self.past)
-        self.later = np.ones((count, 2, 4), dtype=np.int64)
+        self.later = np.zeros((count, 2, 4), dtype=np.int64)
+        self.later[..., 2:] = 1
         self.decoding = Decoding()
         if rule is None:
             return

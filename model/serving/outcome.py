@@ -339,10 +339,17 @@ def _notes(
         said.append("service times are the workload's own; the plan does not change them")
     if planned and not workload.contention:
         said.append("slots do not contend for DRAM: the workload says so")
-    if any(stream.arrivals.recorded and not any(plan.length for plan in stream.plans) for stream in planned):
+    unread = [
+        stream
+        for stream in planned
+        if stream.arrivals.recorded and not any(plan.length for plan in stream.plans)
+    ]
+    if any(stream.generation is None for stream in unread):
         said.append(
             "every request is one run of the graph at its bound shape; the trace's token counts are not used"
         )
+    if any(stream.generation is not None for stream in unread):
+        said.append("every prompt is prefilled at the graph's bound shape, however long it is")
     if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
         said.append("all requests are the same size: the workload states no jitter")
     if any(stream.arrivals.recorded for stream in streams):

@@ -100,6 +100,8 @@ def _batch(prepared: Prepared, run: Run) -> dict[str, Any]:
         )
     mean_ns = float(prepared.table.alone_ns.mean())
     lingers = sorted({int(mean_ns * share) for share in _LINGERS_S})
+    if prepared.table.offers.generation is not None:
+        lingers = [0]  # an iteration waits for nobody
     return batch_sweep(prepared.setting, run, sizes, lingers, _limit(prepared)).document()
 
 
