@@ -404,3 +404,30 @@ def test_a_higher_class_joins_first(tmp_path):
     (tmp_path / "t.csv").write_text("arrival_ns,input_tokens,output_tokens,stream\n" + rows, encoding="utf-8")
     (tmp_path / "w.toml").write_text("format = 1\n" + text, encoding="utf-8")
     assert serve(load_workload(tmp_path / "w.toml")).requests.start_ns.tolist() == [0, 40, 20]
+
+
+def test_slots_without_end_serve_everyone_at_once(tmp_path):
+    rows = "".join(f"{i % 7},{1 + i % 3},{1 + i % 4},0,0\n" for i in range(200))
+    result = serve(
+        workload(tmp_path, GIVEN.replace("slots = 1", 'slots = "unlimited"').replace("2 }", "1 }", 1), rows)
+    )
+    alone = 10 + 2 * (1 + np.arange(200) % 3) + 5 * (1 + np.arange(200) % 4)
+    order = np.argsort(np.arange(200) % 7, kind="stable")
+    assert (result.requests.completion_ns - result.requests.arrival_ns).tolist() == alone[order].tolist()
+    assert not any(parts(result, "queue"))
+
+
+def test_one_shot_requests_beside_generation_take_their_turn_whole(tmp_path):
+    """An iteration of the answers, the waiting one-shot run, then the rest of the answers' line."""
+    text = "slots = 1\n"
+    for name, kind in (("answers", "generation"), ("images", "one-shot")):
+        text += f'[[stream]]\nname = "{name}"\nkind = "{kind}"\nbatch = {{ max = 2 }}\n'
+        text += 'arrivals = { kind = "trace", file = "t.csv" }\n'
+        text += "service = { base_ns = 10, per_input_ns = 1, per_output_ns = 5 }\n"
+    rows = "0,10,3,answers\n1,10,3,images\n2,20,0,images\n3,10,2,answers\n"
+    (tmp_path / "t.csv").write_text("arrival_ns,input_tokens,output_tokens,stream\n" + rows, encoding="utf-8")
+    (tmp_path / "w.toml").write_text("format = 1\n" + text, encoding="utf-8")
+    result = serve(load_workload(tmp_path / "w.toml"))
+    # 10 + 10 + 3 * 5; then both images as a batch, 10 + 10 + 15 + 20; then 10 + 10 + 2 * 5.
+    assert result.requests.completion_ns.tolist() == [35, 90, 90, 120]
+    assert result.tokens is not None and result.tokens.output_tokens == 5
