@@ -290,6 +290,7 @@ def test_a_request_joins_only_when_its_cache_fits(tmp_path):
         for b in (60, 59)
     )
     assert wide.tokens is not None and narrow.tokens is not None
+    assert wide.tokens.kv_full_share == 0.0 and narrow.tokens.kv_full_share == 0.5
     assert wide.tokens.kv_peak_bytes == 60 and narrow.tokens.kv_peak_bytes == 30
     assert narrow.requests.start_ns[1] == narrow.requests.completion_ns[0]
     assert wide.requests.start_ns[1] < narrow.requests.start_ns[1]
@@ -431,3 +432,4 @@ def test_one_shot_requests_beside_generation_take_their_turn_whole(tmp_path):
     # 10 + 10 + 3 * 5; then both images as a batch, 10 + 10 + 15 + 20; then 10 + 10 + 2 * 5.
     assert result.requests.completion_ns.tolist() == [35, 90, 90, 120]
     assert result.tokens is not None and result.tokens.output_tokens == 5
+    assert result.streams[0].tokens == result.tokens and result.streams[1].tokens is None

@@ -89,7 +89,7 @@ def _tokens(tokens: TokenResult) -> dict[str, Any]:
         "tokens_per_s": tokens.tokens_per_s,
     }
     if tokens.kv_peak_bytes:
-        out["kv_peak_bytes"] = tokens.kv_peak_bytes
+        out["kv_peak_bytes"], out["kv_full_share"] = tokens.kv_peak_bytes, tokens.kv_full_share
     for name, values, mean in (
         ("ttft", tokens.ttft_ns, tokens.ttft_mean_s),
         ("tpot", tokens.tpot_ns, tokens.tpot_mean_s),
@@ -108,6 +108,8 @@ def _stream(stream: StreamResult, unstable: bool) -> dict[str, Any]:
             value = getattr(stream, f"{name}_ns")
             out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
         out |= {"mean_s": stream.mean_s, "slowdown": stream.slowdown}
+        if stream.tokens is not None:
+            out |= _tokens(stream.tokens)
     out["fallback_share"] = stream.fallback_share
     if stream.slo_attainment is not None:
         out["slo"] = {"percentile": stream.slo_percentile, "response_s": stream.slo_response_s}
@@ -166,7 +168,9 @@ def serving_text(result: ServingResult) -> str:
         lines += ["", f"{batches:,} {what} of {_mean_batch(result):.3g} on average, {largest} at most"]
     if result.tokens is not None:
         peak = result.tokens.kv_peak_bytes
+        full = result.tokens.kv_full_share
         held = f", at most {quantity(peak, 'B')} of KV cache" if peak else ""
+        held += f", full when the turn of {full:.2%} of the requests came" if full else ""
         lines.append(
             f"{result.tokens.output_tokens:,} tokens, {result.tokens.tokens_per_s:,.4g} tokens/s{held}"
         )

@@ -79,6 +79,7 @@ class Generated:
     first_token_ns : int64[n]. tokens : int64[n].
     energy_j : float64[n]: of every segment its profile's energy, shared by those who ran in it.
     busy_ns : int64[slots], iterations under way. iterations : int64[largest batch + 1], by how many ran in them.
+    found_full : bool[n], whether it was the request's turn to join and the cache had no room for it.
     kv_peak_bytes : per stream the most that was reserved at one time.
     """
 
@@ -87,6 +88,7 @@ class Generated:
     energy_j: NDArray[np.float64]
     busy_ns: Times
     iterations: Times
+    found_full: NDArray[np.bool_]
     kv_peak_bytes: tuple[int, ...]
 
 

@@ -88,9 +88,10 @@ W_PRIORITY, W_BATCH, W_BEGIN, W_END, W_STEP, W_NUM, W_DEN, W_CAPACITY, W_RESERVE
 )
 STREAM_COLUMNS = 11
 # Columns of ``progress``: int64[n, PROGRESS_COLUMNS]: chunks and tokens so far; iterations, and the members of them
-# all; when the first token came; how long some slot was idle, when it came and then while it waited.
-G_CHUNKS, G_TOKENS, G_ITERATIONS, G_MEMBERS, G_FIRST_NS, G_IDLE_NS = range(6)
-PROGRESS_COLUMNS = 6
+# all; when the first token came; how long some slot was idle, when it came and then while it waited;
+# whether it was its turn and the cache was full.
+G_CHUNKS, G_TOKENS, G_ITERATIONS, G_MEMBERS, G_FIRST_NS, G_IDLE_NS, G_FULL = range(7)
+PROGRESS_COLUMNS = 7
 P_INTERLEAVED = PART_COLUMNS
 """A part that one-shot requests have not: ns of a request's iterations in which other segments than its own ran."""
 # Rows of ``seat``: int64[SEAT_ROWS, slots]. T_EDGE: between iterations. T_CLOSED: an older request waits for it.
@@ -483,6 +484,7 @@ def advance_iterations(
             q, s = queue[lanes[lane, L_HEAD]], lanes[lane, L_STREAM]
             if stream[s, W_RESERVED] + request[q, C_KV] > stream[s, W_CAPACITY]:
                 lanes[lane, L_SKIPPED] = 1  # it waits for its own stream's cache, and keeps nobody else
+                progress[q, G_FULL] = 1
                 continue
             # Those who come together run together, as in a batch of one-shot requests; else an idle slot is better.
             j = shared_slot(lane, s, True, seat, member, request, stream, progress, allowed)

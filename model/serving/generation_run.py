@@ -185,10 +185,11 @@ class Iterations:
         if self._rules.slots is None:
             busy = np.array([busy.sum()])
         first = np.ascontiguousarray(self._progress[:, gk.G_FIRST_NS])
-        for array in (first, self._energy, busy, self._sizes):
+        full = self._progress[:, gk.G_FULL] > 0
+        for array in (first, self._energy, busy, self._sizes, full):
             array.setflags(write=False)
         peak = tuple(self._stream[:, gk.W_PEAK].tolist())
-        return Generated(first, self._generation.tokens, self._energy, busy, self._sizes, peak)
+        return Generated(first, self._generation.tokens, self._energy, busy, self._sizes, full, peak)
 
 
 def _seats(slots: int, batch: int) -> tuple[NDArray[Any], ...]:

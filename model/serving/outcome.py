@@ -86,11 +86,15 @@ def outcome(
         if name != "p999"
     ]
     trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
+    generating = [k for k, stream in enumerate(workload.streams) if stream.generation is not None]
     sizes = np.bincount(offers.stream, minlength=len(workload.streams))
     by_stream = np.split(np.argsort(offers.stream, kind="stable"), np.cumsum(sizes)[:-1])
     streams = tuple(
-        _stream(stream, table, mine, response[mine])
-        for stream, mine in zip(workload.streams, by_stream, strict=True)
+        replace(
+            _stream(stream, table, mine, response[mine]),
+            tokens=_tokens(offers.stream, [k] if k in generating else [], requests, done),
+        )
+        for k, (stream, mine) in enumerate(zip(workload.streams, by_stream, strict=True))
     )
     judged = [stream for stream in streams if stream.slo_attainment is not None]
     span_s = (last - first) * 1e-9
@@ -139,7 +143,7 @@ def outcome(
         )
         + (done.warmed.low_clock_ns if done.warmed is not None else 0),
         warmed=done.warmed,
-        tokens=_tokens(workload, offers.stream, requests, done, last - first),
+        tokens=_tokens(offers.stream, generating, requests, done),
         seconds=seconds + time.perf_counter() - began,
     )
 
@@ -166,28 +170,28 @@ def _energy(table: Offered, done: Replayed, span_s: float) -> float:
 
 
 def _tokens(
-    workload: Workload, of: NDArray[np.int32], requests: Requests, done: Replayed, span_ns: int
+    of: NDArray[np.int32], streams: Sequence[int], requests: Requests, done: Replayed
 ) -> TokenResult | None:
-    """What is said of the streams that are answered token by token; None where there are none."""
+    """What is said of the requests of these streams, which are answered token by token; None where there are none."""
     told = done.generated
-    if told is None:
+    if told is None or not streams:
         return None
-    mine = np.array([stream.generation is not None for stream in workload.streams])[of]
+    mine = np.isin(of, streams)
     first = (told.first_token_ns - requests.arrival_ns)[mine]
     several = mine & (told.tokens > 1)
-    after = requests.completion_ns - told.first_token_ns
-    each = (after[several] // (told.tokens[several] - 1)) if several.any() else None
+    took, further = (requests.completion_ns - told.first_token_ns)[several], told.tokens[several] - 1
+    each = took // further
     yielded = int(told.tokens[mine].sum())
+    span_ns = int(requests.completion_ns[mine].max() - requests.arrival_ns[mine].min())
     return TokenResult(
         ttft_ns=tuple(percentiles(first)),
         ttft_mean_s=exact_sum(first) / first.size * 1e-9,
-        tpot_ns=tuple(percentiles(each)) if each is not None else (),
-        tpot_mean_s=exact_sum(after[several]) / int((told.tokens[several] - 1).sum()) * 1e-9
-        if each is not None
-        else 0.0,
+        tpot_ns=tuple(percentiles(each)) if each.size else (),
+        tpot_mean_s=exact_sum(took) / exact_sum(further) * 1e-9 if each.size else 0.0,
         output_tokens=yielded,
         tokens_per_s=yielded * 1e9 / span_ns if span_ns else 0.0,
-        kv_peak_bytes=max(told.kv_peak_bytes),
+        kv_peak_bytes=max(told.kv_peak_bytes[k] for k in streams),
+        kv_full_share=float(told.found_full[mine].mean()),
     )
 
 

@@ -175,6 +175,7 @@ class StreamResult:
     Attributes
     ----------
     slowdown : its responses over the time that its requests take alone on a slot, both summed.
+    tokens : where they are answered token by token.
     fallback_share : of its requests. slo_attainment : share of them within ``slo_response_s``; None: no objective.
     """
 
@@ -189,6 +190,7 @@ class StreamResult:
     slo_percentile: float | None = None
     slo_response_s: float | None = None
     slo_attainment: float | None = None
+    tokens: TokenResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,8 @@ class TokenResult:
     tpot_ns : time per output token after the first, ``(completion - first token) // (tokens - 1)`` of each request that
         has more than one, at each of `PERCENTILES`; empty where none has. ``tpot_mean_s`` is over all such tokens.
     output_tokens : of all; ``tokens_per_s``: from first arrival to last completion.
-    kv_peak_bytes : the most that one stream's requests held at one time; 0 where nothing says how much a token takes.
+    kv_peak_bytes : the most that a stream's requests held at one time; 0 where nothing says how much a token takes.
+    kv_full_share : of requests, whose turn it was to join while the cache had no room for them.
     """
 
     ttft_ns: tuple[int, ...]
@@ -211,6 +214,7 @@ class TokenResult:
     output_tokens: int
     tokens_per_s: float
     kv_peak_bytes: int
+    kv_full_share: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
