@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ info = helper.make_tensor_value_info
 
 def read(
     nodes: list[NodeProto],
-    inputs: dict[str, tuple[tuple[int, ...], int]],
+    inputs: Mapping[str, tuple[tuple[int, ...], int]],
     outputs: list[str],
     bindings: dict[str, int] | None = None,
     constants: dict[str, np.ndarray] | None = None,

@@ -81,7 +81,8 @@ def _bytes(path: Path) -> bytes:
 
 def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> OperatorGraph:
     """The graph of what the child has read. Every node becomes an operator, an opaque one where need be."""
-    nests = _without_back_edges([_nest(node, raw) for node in raw.nodes])
+    states = _states(raw)
+    nests = _without_back_edges([_nest(node, raw, states) for node in raw.nodes])
     tensors = _tensors(raw, nests)
     index_of = {tensor.name: tensor.index for tensor in tensors}
     operators = tuple(
@@ -165,13 +166,30 @@ class _Nest:
     reason: str
 
 
-def _nest(node: RawNode, raw: RawGraph) -> _Nest:
+_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
+
+
+def _states(raw: RawGraph) -> frozenset[str]:
+    """Values that are a graph input or output by views alone; of inputs, those with one reader (`Operand.state`)."""
+    readers = Counter(name for node in raw.nodes for name in (*node.inputs, *node.captured))
+    inside = {name for name in raw.inputs if readers[name] == 1}
+    outside = set(raw.outputs)
+    for node in raw.nodes:
+        if node.op_type in _VIEWS and node.inputs and node.inputs[0] in inside:
+            inside.update(name for name in node.outputs if readers[name] == 1)
+    for node in reversed(raw.nodes):
+        if node.op_type in _VIEWS and node.inputs and not outside.isdisjoint(node.outputs):
+            outside.add(node.inputs[0])
+    return frozenset(inside | outside)
+
+
+def _nest(node: RawNode, raw: RawGraph, states: frozenset[str]) -> _Nest:
     """The node's loops. Operands that its row leaves out stay edges of the graph: see `_rest`."""
     inputs = (*node.inputs, *node.captured)
     try:
         if node.reason:
             raise Unmodelled(node.reason)
-        loops, reason = loops_of(_call(node, raw), node.domain), ""
+        loops, reason = loops_of(_call(node, raw, states), node.domain), ""
     except Unmodelled as unmodelled:
         loops, reason = Loops(OpKind.OPAQUE, (), (), ()), str(unmodelled)
     reads = [(inputs[m.position], m) for m in loops.inputs]
@@ -211,7 +229,7 @@ def _rest(
     return out
 
 
-def _call(node: RawNode, raw: RawGraph) -> Call:
+def _call(node: RawNode, raw: RawGraph, states: frozenset[str]) -> Call:
     """The call with its operands; an output of unknown shape is None, and `Call.output` says so.
 
     Raises
@@ -223,15 +241,16 @@ def _call(node: RawNode, raw: RawGraph) -> Call:
         value = raw.values.get(name)
         if name and (value is None or value.shape is None):
             raise Unmodelled(f"the shape of its input {name!r} is unknown")
-        inputs.append(_operand(value))
-    outputs = tuple(_operand(raw.values.get(name)) for name in node.outputs)
+        inputs.append(_operand(value, states))
+    outputs = tuple(_operand(raw.values.get(name), states) for name in node.outputs)
     return Call(node.op_type, tuple(inputs), outputs, node.attributes, node.version)
 
 
-def _operand(value: RawValue | None) -> Operand | None:
+def _operand(value: RawValue | None, states: frozenset[str]) -> Operand | None:
     if value is None or value.shape is None:
         return None
-    return Operand(value.name, value.shape, value.dtype, value.constant, value.values, value.distinct)
+    state = value.name in states
+    return Operand(value.name, value.shape, value.dtype, value.constant, value.values, value.distinct, state)
 
 
 # ---------------------------------------------------------------- tensors and operators
