@@ -49,6 +49,11 @@ def needs_selection(document: Document) -> str:
     return "" if document.selection else "Nothing is selected. Click an operator, or drag a box around some."
 
 
+def needs_chosen(document: Document) -> str:
+    """Greyed until operators are selected."""
+    return needs_graph(document) or ("" if document.selection else "Nothing is selected.")
+
+
 def needs_cost(document: Document) -> str:
     """Greyed until there is a result."""
     if reason := needs_graph(document):
@@ -326,6 +331,47 @@ ACTIONS: tuple[Action, ...] = (
         "Bring the selected operators into view",
         "reveal_selection",
         reason=needs_selection,
+    ),
+    Action(
+        "block.open",
+        "Open block",
+        "+",
+        "View",
+        "The closed block that is selected shows what it holds (or Enter, or a double-click)",
+        "open_block",
+        C,
+        needs_chosen,
+        rule=True,
+    ),
+    Action(
+        "block.close",
+        "Close block",
+        "-",
+        "View",
+        "The block around what is selected becomes one box (or Shift+Enter)",
+        "close_block",
+        C,
+        needs_chosen,
+    ),
+    Action(
+        "block.open_all",
+        "Open all blocks",
+        "*",
+        "View",
+        "See every operator",
+        "open_all_blocks",
+        C,
+        needs_graph,
+    ),
+    Action(
+        "block.close_all",
+        "Close all blocks",
+        "/",
+        "View",
+        "Layers and stages as one box each",
+        "close_all_blocks",
+        C,
+        needs_graph,
     ),
     Action("view.next_dock", "Next panel", "F6", "View", "Move the focus on", "next_dock", rule=True),
     Action(

@@ -30,13 +30,14 @@ from .look import GRID
 GESTURES = (
     ("Drag a cut chip or a hull's rim", "Move the boundary along the flow"),
     ("Double-click a chip", "Fuse or cut"),
+    ("Double-click a block or its name", "Open or close it"),
     ("Drag an operator onto a hull", "Move it to that group"),
     ("Shift and drag", "Box select"),
     ("Hold C and drag", "Knife: cut every edge crossed"),
     ("Drag the canvas, or the middle button", "Pan"),
     ("Wheel", "Zoom at the pointer"),
     ("Esc", "Leave a gesture without a trace"),
-    ("Enter", "Take the fix that is offered"),
+    ("Enter", "Take the fix that is offered; else open the selected block (Shift: close it)"),
 )
 
 

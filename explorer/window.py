@@ -40,6 +40,7 @@ from .editor import Editor
 from .header import FILE_PRECISION, Header
 from .names import group_label
 from .panels.demand import DemandProfile
+from .panels.explanation import Explanation
 from .panels.groups import GroupsTable
 from .panels.heatmap import Heatmap
 from .panels.history import History
@@ -86,6 +87,7 @@ class Window(QMainWindow):
             Latency(document),
             DemandProfile(document),
             GroupsTable(document),
+            Explanation(document),
         )
         self.docks = Docks(self.canvas, self.panels)
         for panel in self.panels:  # a tab that comes to the front
@@ -474,7 +476,7 @@ class Window(QMainWindow):
         if not self._found:
             self._found = index(graph)
         entries = [
-            Entry(found.name, found.remark, found.words, lambda chosen=found.operator: self._go(chosen))
+            Entry(found.name, found.remark, found.words, lambda chosen=found.operator: self._uncover(chosen))
             for found in self._found
         ]
         places = {id(entry): found.operator for entry, found in zip(entries, self._found, strict=True)}
@@ -488,6 +490,11 @@ class Window(QMainWindow):
     def _go(self, operator: int) -> None:
         self.document.select((operator,))
         self.canvas.centre((operator,))
+
+    def _uncover(self, operator: int) -> None:
+        """Like `_go`, and what hides the operator opens: pointing alone opens nothing."""
+        self.document.select((operator,))
+        self.canvas.uncover((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""

@@ -1,4 +1,4 @@
-"""The inside of a fusion group: its operators in layers, entries above them, exits below.
+"""The inside of a fusion group, or a closed block of the graph: boxes in layers, entries above them, exits below.
 
 Knows the layered-layout kernels; runs on the worker. Must not know plans, names, Qt or colours. A block is a
 pure function of the group's `Shape`, and the blocks of a deep model have few shapes: each is placed once.
@@ -18,6 +18,7 @@ from model.graph.graph import OperatorGraph, OpKind
 
 BOX = (148.0, 32.0)
 VIEW_BOX = (112.0, 20.0)  # views move nothing: a smaller, paler box
+CLOSED_BOX = (216.0, 52.0)  # a closed block: its name, and what it holds
 ROW_GAP, COLUMN_GAP = 24.0, 16.0  # between boxes of one group
 PAD, TITLE, BOTTOM = 12.0, 28.0, 12.0  # hull around its boxes: sides, top (its title strip), bottom
 BLOCK_GAP = 28.0  # between hulls of one layer
@@ -42,6 +43,7 @@ class Shape:
     ----------
     views : per operator whether it is a view.
     hull : whether there is a hull around the boxes.
+    closed : whether it is a closed block of the graph: one box, whatever it holds.
     inner : per line inside: producer, consumer, and a number for its tensor.
     entering : per line from outside: its entry (one per tensor) and consumer.
     leaving : per exit (one per tensor) its producer.
@@ -52,6 +54,7 @@ class Shape:
     inner: tuple[tuple[int, int, int], ...]
     entering: tuple[tuple[int, int], ...]
     leaving: tuple[int, ...]
+    closed: bool = False
 
     @property
     def entries(self) -> int:
@@ -128,7 +131,7 @@ def make_block(shape: Shape) -> Block:
 
 def _single(shape: Shape) -> Block:
     """One operator; who comes by which entry is decided when it is known from where."""
-    width, height = VIEW_BOX if shape.views[0] else BOX
+    width, height = CLOSED_BOX if shape.closed else VIEW_BOX if shape.views[0] else BOX
     left, top, bottom = (PAD, TITLE, BOTTOM) if shape.hull else (0.0, 0.0, 0.0)
     middle, foot = left + width / 2, top + height
     entries = tuple(middle + dx for dx in spread(shape.entries, width, PORT_GAP))

@@ -128,11 +128,11 @@ class BoxSelect(Gesture):
         """Draw the box and ring what it holds."""
         band = self._band(at)
         scene = self.hand.scene
-        found = scene.operators_in(band)
+        found = np.concatenate([scene.operators_in(band), scene.folding.first[scene.blocks_in(band)]])
         boxes = scene.boxes[found]
         middles = (boxes[:, :2] + boxes[:, 2:]) / 2
         inside = ((middles >= band[:2]) & (middles <= band[2:])).all(axis=1)
-        chosen = tuple(found[inside].tolist())
+        chosen = tuple(o for one in found[inside].tolist() for o in scene.folding.together(one))
         self.hand.document.select((*self._keep, *chosen))
         text = f"{len(chosen):,} operators" if len(chosen) != 1 else "1 operator"
         self.feedback = Feedback(pointer=at, band=band, text=text)
@@ -253,7 +253,7 @@ class BoundaryDrag(Edit):
         """The boundary on one side of a hull: towards the group whose chip is nearest to the pointer."""
         scene = hand.scene
         edges, group_of = scene.graph.edges, scene.group_of
-        near = group_of[edges[scene.chip_edges, 1 if above else 0]] == group
+        near = (group_of[edges[scene.chip_edges, 1 if above else 0]] == group) & scene.chip_is_handle
         rows = np.flatnonzero(near)
         operators = scene.plan.groups[group].operators
         if not len(rows):

@@ -1,4 +1,4 @@
-"""DRAM bytes of every operator, and the colour scale that they are shown on.
+"""DRAM bytes of every operator and of every closed block, and the colour scale that they are shown on.
 
 Knows a result's digest, which charges a tensor that crosses the DRAM boundary to the operators that touch it.
 Must not know colours or widgets.
@@ -25,6 +25,8 @@ class OperatorTraffic:
         self._nothing = np.full(operators, np.nan)
         self.memory = "DRAM"
         self.bytes: NDArray[np.float64] = self._nothing
+        self._slot_of = np.full(operators, -1, dtype=np.int64)
+        self.block_bytes: NDArray[np.float64] = np.zeros(0)  # of closed blocks, the sum over their operators
         self.low = self.high = 0.0
         self.frozen = False
         """Whether the scale stays as it is: during a drag, so that colours can be compared."""
@@ -34,19 +36,38 @@ class OperatorTraffic:
         """Whether there is a result to show."""
         return self.high > 0
 
+    def fold(self, slot_of: NDArray[np.int64], blocks: int) -> None:
+        """So many blocks are closed; `slot_of` says which operators they hold, -1 for none."""
+        self._slot_of = slot_of
+        self.block_bytes = np.full(blocks, np.nan)
+        self._sum()
+
+    def _sum(self) -> None:
+        """The blocks' sums and, unless it is frozen, the scale of all that is seen."""
+        inside = self._slot_of >= 0
+        if inside.any() and self.bytes is not self._nothing:
+            amounts = np.nan_to_num(self.bytes[inside])
+            sums = np.zeros(len(self.block_bytes))
+            np.add.at(sums, self._slot_of[inside], amounts)
+            self.block_bytes = sums
+        else:
+            self.block_bytes = np.full(len(self.block_bytes), np.nan)
+        if not (self.frozen and self.known):
+            self._scale()
+
     def update(self, digest: Digest | None) -> None:
         """Take another result, or none."""
         if digest is None:
             self.bytes = self._nothing
-            self.low = self.high = 0.0
+            self._sum()
             return
         self.memory = digest.result.request.accelerator.dram.name
         self.bytes = digest.operator_bytes
-        if not (self.frozen and self.known):
-            self._scale()
+        self._sum()
 
     def _scale(self) -> None:
-        some = self.bytes[self.bytes > 0]
+        seen = np.concatenate([self.bytes[self._slot_of < 0], self.block_bytes])
+        some = seen[seen > 0]
         if not len(some):
             self.low = self.high = 0.0
             return
@@ -58,12 +79,19 @@ class OperatorTraffic:
 
     def steps(self) -> NDArray[np.int64]:
         """Per operator its colour, 0 to `STEPS` - 1, `UNKNOWN` where there is no result."""
-        out = np.full(len(self.bytes), UNKNOWN, dtype=np.int64)
-        known = ~np.isnan(self.bytes)
+        return self._colours(self.bytes)
+
+    def block_steps(self) -> NDArray[np.int64]:
+        """Per closed block its colour."""
+        return self._colours(self.block_bytes)
+
+    def _colours(self, amounts: NDArray[np.float64]) -> NDArray[np.int64]:
+        out = np.full(len(amounts), UNKNOWN, dtype=np.int64)
+        known = ~np.isnan(amounts)
         if self.high <= 0:
             out[known] = 0
             return out
         span = math.log(self.high / self.low)
-        share = np.log(np.maximum(self.bytes[known], self.low) / self.low) / span
+        share = np.log(np.maximum(amounts[known], self.low) / self.low) / span
         out[known] = np.clip(np.round(share * (STEPS - 1)), 0, STEPS - 1).astype(np.int64)
         return out

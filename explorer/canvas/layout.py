@@ -7,7 +7,8 @@ that did not change come from the cache.
 World units are pixels at 100 %, y down. Two levels, because then no two hulls overlap and no edge runs
 through a foreign hull::
 
-    outer   one block per fusion group; one line per tensor and reading group (a *crossing*, what is cut)
+    outer   one block per unit (a fusion group, or a closed block of the graph: folding.py); one line per tensor
+            and reading unit (a *crossing*, what is cut)
     inner   the operators of one group, an entry per tensor that comes in, an exit for all that goes out
 
     ┌ hull of the producer ┐
@@ -52,6 +53,9 @@ from .blocks import (
     in_layers,
     make_block,
 )
+from .folding import Folding, Unit
+
+MOST_OPENED = 300  # open blocks that are looked for a frame; of more, none can be told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +72,10 @@ class Layout:
     anchors : float64[edges, 2], the middle of the chip that the edge bears where it crosses groups.
     bounds : left, top, right, bottom of everything.
     provisional : a quick picture of ranks that waits for the real one.
+    folding : which blocks are closed. The boxes of their operators are all that of the block; lines between two
+        of them are points in it.
+    opened : rows of ``folding.opened``: left, top, right, bottom of what each holds; not a number where others lie
+        between.
     """
 
     graph: OperatorGraph
@@ -78,7 +86,9 @@ class Layout:
     route_points: Points
     anchors: Points
     bounds: tuple[float, float, float, float]
+    folding: Folding
     provisional: bool = False
+    opened: Points = field(default_factory=lambda: np.zeros((0, 4)))
 
     @cached_property
     def hulls(self) -> Points:
@@ -86,6 +96,12 @@ class Layout:
         frames, nowhere = self.frames, (np.nan,) * 4
         found = [frames.get(group.operators, nowhere) for group in self.plan.groups]
         return np.array(found, dtype=np.float64).reshape(-1, 4)
+
+    @cached_property
+    def hidden(self) -> NDArray[np.bool_]:
+        """bool[edges]: lines inside closed blocks, which are not drawn."""
+        slot, edges = self.folding.slot_of, self.graph.edges
+        return (slot[edges[:, 0]] >= 0) & (slot[edges[:, 0]] == slot[edges[:, 1]])
 
     @cached_property
     def pieces(self) -> Pieces:
@@ -99,9 +115,10 @@ class Layout:
             boxes = np.concatenate([low, high], axis=1)
         first = np.ones(len(points), dtype=np.bool_)
         first[start[1:] - 1] = False
-        at = np.flatnonzero(first)
+        owner = np.repeat(np.arange(count), np.diff(start))
+        at = np.flatnonzero(first & ~self.hidden[owner])
         a, b = points[at], points[at + 1]
-        owner = np.repeat(np.arange(count), np.diff(start))[at]
+        owner = owner[at]
         return Pieces(boxes, at, owner, np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1))
 
 
@@ -125,7 +142,7 @@ class Pieces:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """A group with its block: which tensors and lines (rows of ``graph.edges``) its parts stand for.
+    """A unit with its block: which tensors and lines (rows of ``graph.edges``) its parts stand for.
 
     Attributes
     ----------
@@ -144,22 +161,27 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRequest:
-    """What a layout is a function of. ``members`` is a cache that the worker alone reads and writes."""
+    """What a layout is a function of. ``members`` is a cache that the worker alone reads and writes.
+
+    ``folding`` None: every operator is seen.
+    """
 
     graph: OperatorGraph
     plan: Plan
-    members: MutableMapping[tuple[int, ...], Member] = field(compare=False)
+    members: MutableMapping[Unit, Member] = field(compare=False)
+    folding: Folding | None = None
 
 
 def lay_out(request: LayoutRequest) -> Layout:
-    """Place the groups of ``request.plan`` and their operators. Runs on the worker; the plan is legal."""
+    """Place closed blocks and groups of ``request.plan`` with their operators. On the worker; the plan is legal."""
     graph, plan = request.graph, request.plan
     if not graph.operators:
         return _nothing(graph, plan)
     edges = graph.edges.astype(np.int64)
-    group_of = plan.membership.astype(np.int64)
-    members = _members(graph, plan, group_of, edges, request.members)
-    layout = _Outer(graph, plan, edges, group_of, members).layout()
+    folding = request.folding or Folding(len(graph.operators))
+    units, unit_of = folding.units(plan)
+    members = _members(graph, units, unit_of, edges, request.members)
+    layout = _Outer(graph, plan, folding, edges, units, unit_of, members).layout()
     _ = layout.pieces, layout.hulls  # made here and not on the GUI thread
     return layout
 
@@ -208,7 +230,8 @@ def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
     points = np.stack([tops, ends_at], axis=1).reshape(-1, 2)
     start = np.arange(len(edges) + 1, dtype=np.int32) * 2
     anchors = (tops + ends_at) / 2
-    return Layout(graph, plan, boxes, frames, start, points, anchors, _bounds(rects), provisional=True)
+    whole = Folding(len(graph.operators))
+    return Layout(graph, plan, boxes, frames, start, points, anchors, _bounds(rects), whole, provisional=True)
 
 
 def _ranks(source: NDArray[np.int64], target: NDArray[np.int64], count: int) -> NDArray[np.int64]:
@@ -234,7 +257,7 @@ def _ranks(source: NDArray[np.int64], target: NDArray[np.int64], count: int) -> 
 def _nothing(graph: OperatorGraph, plan: Plan) -> Layout:
     none = np.zeros((0, 2))
     start = np.zeros(1, dtype=np.int32)
-    return Layout(graph, plan, np.zeros((0, 4)), {}, start, none, none, (0.0, 0.0, 1.0, 1.0))
+    return Layout(graph, plan, np.zeros((0, 4)), {}, start, none, none, (0.0, 0.0, 1.0, 1.0), Folding(0))
 
 
 def _bounds(boxes: Points) -> tuple[float, float, float, float]:
@@ -244,31 +267,30 @@ def _bounds(boxes: Points) -> tuple[float, float, float, float]:
 
 def _members(
     graph: OperatorGraph,
-    plan: Plan,
-    group_of: NDArray[np.int64],
+    units: list[Unit],
+    unit_of: NDArray[np.int64],
     edges: NDArray[np.int64],
-    cache: MutableMapping[tuple[int, ...], Member],
+    cache: MutableMapping[Unit, Member],
 ) -> list[Member]:
-    """Every group with its block, from the cache where its operators did not change."""
-    missing = [i for i, group in enumerate(plan.groups) if group.operators not in cache]
-    wanted = np.zeros(len(plan.groups), dtype=np.bool_)
+    """Every unit with its block, from the cache where its operators did not change."""
+    missing = [i for i, unit in enumerate(units) if unit not in cache]
+    wanted = np.zeros(len(units), dtype=np.bool_)
     wanted[missing] = True
-    source, target = group_of[edges[:, 0]], group_of[edges[:, 1]]
+    source, target = unit_of[edges[:, 0]], unit_of[edges[:, 1]]
     inside = source == target
     inner = _rows_by(source, inside & wanted[source])
     entering = _rows_by(target, ~inside & wanted[target])
     leaving = _rows_by(source, ~inside & wanted[source])
     rows = edges.tolist()
     for i in missing:
-        operators = plan.groups[i].operators
-        cache[operators] = _member(
-            graph, rows, operators, inner.get(i, []), entering.get(i, []), leaving.get(i, [])
+        cache[units[i]] = _member(
+            graph, rows, units[i], inner.get(i, []), entering.get(i, []), leaving.get(i, [])
         )
-    if len(cache) > 4 * len(plan.groups) + 256:  # groups of plans long gone
-        kept = {group.operators: cache[group.operators] for group in plan.groups}
+    if len(cache) > 4 * len(units) + 256:  # groups of plans long gone
+        kept = {unit: cache[unit] for unit in units}
         cache.clear()
         cache.update(kept)
-    return [cache[group.operators] for group in plan.groups]
+    return [cache[unit] for unit in units]
 
 
 def _rows_by(group: NDArray[np.int64], wanted: NDArray[np.bool_]) -> dict[int, list[int]]:
@@ -283,12 +305,15 @@ def _rows_by(group: NDArray[np.int64], wanted: NDArray[np.bool_]) -> dict[int, l
 def _member(
     graph: OperatorGraph,
     rows: list[list[int]],
-    operators: tuple[int, ...],
+    unit: Unit,
     inner: list[int],
     entering: list[int],
     leaving: list[int],
 ) -> Member:
-    local = {operator: i for i, operator in enumerate(operators)}
+    operators, closed = unit.operators, unit.block >= 0
+    if closed:  # one box; the lines inside are not drawn
+        inner = []
+    local = {operator: 0 if closed else i for i, operator in enumerate(operators)}
     number: dict[int, int] = {}
     entry: dict[int, int] = {}
     leaves: dict[int, int] = {}
@@ -299,8 +324,10 @@ def _member(
     from_where = {rows[row][2]: local[rows[row][0]] for row in leaving}
     # Lists inside: a generator for each of thousands of groups would take half as long again.
     shape = Shape(
-        tuple([graph.operators[operator].kind is OpKind.VIEW for operator in operators]),
-        has_hull(graph, operators),
+        (False,)
+        if closed
+        else tuple([graph.operators[operator].kind is OpKind.VIEW for operator in operators]),
+        not closed and has_hull(graph, operators),
         tuple(
             [
                 (local[producer], local[consumer], number.setdefault(tensor, len(number)))
@@ -309,6 +336,7 @@ def _member(
         ),
         tuple([(entry[tensor], local[consumer]) for _, consumer, tensor in [rows[row] for row in entering]]),
         tuple([from_where[tensor] for tensor in leaves]),
+        closed,
     )
     return Member(
         make_block(shape),
@@ -322,23 +350,28 @@ def _member(
 
 
 class _Outer:
-    """The blocks placed in layers, and the lines between them.
+    """The units placed in layers, and the lines between them.
 
-    A *crossing* is one tensor that goes from one group to another; arrays below have one item per crossing.
+    A *crossing* is one tensor that goes from one unit to another; arrays below have one item per crossing.
     """
 
     def __init__(
         self,
         graph: OperatorGraph,
         plan: Plan,
+        folding: Folding,
         edges: NDArray[np.int64],
-        group_of: NDArray[np.int64],
+        units: list[Unit],
+        unit_of: NDArray[np.int64],
         members: list[Member],
     ) -> None:
-        self.graph, self.plan, self.edges, self.members = graph, plan, edges, members
+        self.graph, self.plan, self.folding = graph, plan, folding
+        self.edges, self.units, self.members = edges, units, members
         self.blocks = [member.block for member in members]
-        source, target = group_of[edges[:, 0]], group_of[edges[:, 1]]
+        source, target = unit_of[edges[:, 0]], unit_of[edges[:, 1]]
         self.outside = np.flatnonzero(source != target)
+        closed = np.array([unit.block >= 0 for unit in units], dtype=np.bool_)
+        self.hidden = (source == target) & closed[source]
         pair = edges[self.outside, 2] * len(members) + target[self.outside]
         _, first, which = np.unique(pair, return_index=True, return_inverse=True)
         self.crossing_of = which.reshape(-1)
@@ -483,30 +516,73 @@ class _Outer:
         corner = np.stack([self.left, self.top[self.placed.rank]], axis=1)
         size = np.array([(block.width, block.height) for block in self.blocks])
         hulls = np.concatenate([corner, corner + size], axis=1)
-        groups = self.plan.groups
-        owners = np.repeat(np.arange(len(groups)), [len(group.operators) for group in groups])
+        counts = np.array([len(unit.operators) for unit in self.units])
+        owners = np.repeat(np.arange(len(self.units)), counts)
         boxes = np.empty((len(self.graph.operators), 4))
+        closed = np.array([unit.block >= 0 for unit in self.units], dtype=np.bool_)
         inside = np.concatenate([block.boxes for block in self.blocks])
-        boxes[[o for group in groups for o in group.operators]] = inside + np.tile(corner, 2)[owners]
-        start, points = self._routes(corner)
+        per_box = np.repeat(np.where(closed, counts, 1), np.where(closed, 1, counts))
+        members = [o for unit in self.units for o in unit.operators]
+        boxes[members] = np.repeat(inside, per_box, axis=0) + np.tile(corner, 2)[owners]
+        start, points = self._routes(corner, boxes)
         anchors = (points[start[1:] - 1] + points[start[1:] - 2]) / 2
         anchors[self.outside] = self._anchors()[self.crossing_of]
+        anchors[self.hidden] = np.nan
         low = np.minimum(hulls[:, :2].min(axis=0), points.min(axis=0, initial=np.inf))
         high = np.maximum(hulls[:, 2:].max(axis=0), points.max(axis=0, initial=-np.inf))
         bounds = (float(low[0]), float(low[1]), float(high[0]), float(high[1]))
         frames = {
-            group.operators: (a, b, c, d) for group, (a, b, c, d) in zip(groups, hulls.tolist(), strict=True)
+            unit.operators: (a, b, c, d)
+            for unit, (a, b, c, d) in zip(self.units, hulls.tolist(), strict=True)
+            if unit.block < 0
         }
-        return Layout(self.graph, self.plan, boxes, frames, start.astype(np.int32), points, anchors, bounds)
+        return Layout(
+            self.graph,
+            self.plan,
+            boxes,
+            frames,
+            start.astype(np.int32),
+            points,
+            anchors,
+            bounds,
+            self.folding,
+            opened=self._opened(hulls),
+        )
 
-    def _routes(self, corner: Points) -> tuple[NDArray[np.int64], Points]:
+    def _opened(self, hulls: Points) -> Points:
+        """The rectangle of what each open block holds; not a number where something else lies in it."""
+        folding = self.folding
+        if not folding.opened or len(folding.opened) > MOST_OPENED:
+            return np.full((len(folding.opened), 4), np.nan)
+        assert folding.hierarchy is not None
+        place = np.empty(folding.count, dtype=np.int64)
+        place[folding.hierarchy.order] = np.arange(folding.count)
+        first = np.array([place[list(unit.operators)].min() for unit in self.units])
+        last = np.array([place[list(unit.operators)].max() for unit in self.units])
+        out = np.full((len(folding.opened), 4), np.nan)
+        for row, block in enumerate(folding.opened):
+            start, end = folding.hierarchy.start[block], folding.hierarchy.end[block]
+            inside = (first >= start) & (last < end)
+            touches = (last >= start) & (first < end)
+            if not inside.any() or (touches & ~inside).any():  # a group reaches out of the block
+                continue
+            low, high = hulls[inside, :2].min(axis=0), hulls[inside, 2:].max(axis=0)
+            among = (hulls[:, :2] <= high).all(axis=1) & (hulls[:, 2:] >= low).all(axis=1)
+            if (among & ~inside).any():
+                continue
+            out[row] = (*low, *high)
+        return out
+
+    def _routes(self, corner: Points, boxes: Points) -> tuple[NDArray[np.int64], Points]:
         """Every edge from box to box: the inside of the producer's hull, the line between, the reader's."""
         edges = len(self.edges)
         lines, line_start = self._lines()
         line_length = np.diff(line_start)[self.crossing_of]
         inside, entries = self._inside(corner), self._entries(corner)
         lengths = np.zeros((3, edges), dtype=np.int64)
+        hidden = np.flatnonzero(self.hidden)
         lengths[0, inside.rows] = inside.lengths
+        lengths[0, hidden] = 2
         lengths[1, self.outside] = line_length
         lengths[2, entries.rows] = entries.lengths
         start = np.concatenate([[0], np.cumsum(lengths.sum(axis=0))])
@@ -515,6 +591,9 @@ class _Outer:
         )
         points = np.empty((int(start[-1]), 2))
         points[_runs(begin[0, inside.rows], inside.lengths)] = inside.points
+        middle = boxes[self.edges[hidden, 0]]
+        middle = (middle[:, :2] + middle[:, 2:]) / 2
+        points[begin[0, hidden]] = points[begin[0, hidden] + 1] = middle
         points[_runs(begin[1, self.outside], line_length)] = lines[
             _runs(line_start[self.crossing_of], line_length)
         ]

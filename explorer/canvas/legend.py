@@ -28,7 +28,10 @@ class Legend(QWidget):
     def show_scale(self, traffic: OperatorTraffic | None) -> None:
         """Follow this scale; None: no graph is shown."""
         self._traffic = traffic
-        shown = () if traffic is None else (traffic.memory, traffic.low, traffic.high, traffic.frozen)
+        shown: tuple[object, ...] = ()
+        if traffic is not None:
+            closed = len(traffic.block_bytes) > 0
+            shown = (traffic.memory, traffic.low, traffic.high, traffic.frozen, closed)
         if shown != self._shown:
             self._shown = shown
             self.setAccessibleName("" if traffic is None else " ".join(legend_words(traffic)).strip())
@@ -46,7 +49,8 @@ def legend_words(traffic: OperatorTraffic) -> tuple[str, str, str, str]:
     if not traffic.known:
         return f"{traffic.memory} bytes per operator: not computed", "", "", ""
     held = "scale held during the drag" if traffic.frozen else ""
-    title = f"{traffic.memory} bytes per operator, log"
+    of = "operator and closed block" if len(traffic.block_bytes) else "operator"
+    title = f"{traffic.memory} bytes per {of}, log"
     return title, look.fmt_bytes(traffic.low), look.fmt_bytes(traffic.high), held
 
 

@@ -99,11 +99,15 @@ class Minimap:
         colors.append(look.mix(palette.panel, palette.faint, 0.7).rgba())
         table = np.array(colors, dtype=np.uint32)
         pixels = np.zeros((height, width), dtype=np.uint32)
+        shown = scene.folding.shown
         steps = scene.traffic.steps()
         steps[(steps == UNKNOWN) | scene.is_view] = STEPS
+        of_blocks = scene.traffic.block_steps()
+        of_blocks[of_blocks == UNKNOWN] = STEPS
+        steps = np.concatenate([steps[shown], of_blocks])
         scale_x, scale_y, inset_x, inset_y = self._scales()
         left, top, _, _ = scene.layout.bounds
-        boxes = scene.boxes
+        boxes = np.concatenate([scene.boxes[shown], scene.block_boxes])
         x0 = ((boxes[:, 0] - left) * scale_x + inset_x) * ratio
         y0 = ((boxes[:, 1] - top) * scale_y + inset_y) * ratio
         wide = max(1, round(148.0 * scale_x * ratio))

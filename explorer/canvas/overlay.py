@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, QSizeF, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPainterPath, QPen, QPolygonF, QTransform
 
@@ -75,7 +76,7 @@ def paint_feedback(
     if shown.target is not None:
         painter.setPen(_pen(palette.accent, 2.0))
         painter.drawPath(pictures.hull_path(shown.target))
-    for operator in shown.joining:
+    for operator in _once(scene, np.array(shown.joining, dtype=np.int64)).tolist():
         painter.setPen(_pen(palette.accent, 1.6, Qt.PenStyle.DotLine))
         painter.drawRoundedRect(_around(scene, operator, 4.0, camera), 8, 8)
     _draw_path(painter, scene, pictures, shown.path, palette.bad, camera.zoom)
@@ -83,7 +84,7 @@ def paint_feedback(
     for edge in shown.lines:
         painter.setPen(_pen(palette.accent, 2.5))
         painter.drawPath(route_path(scene.route(edge)))
-    for operator in shown.offenders:
+    for operator in _once(scene, np.array(shown.offenders, dtype=np.int64)).tolist():
         rect = _around(scene, operator, 4.0, camera)
         painter.setPen(_pen(palette.bad, 2.0, Qt.PenStyle.DashLine))
         painter.drawRoundedRect(rect, 8, 8)
@@ -140,7 +141,7 @@ def paint_focus(
     painter.setRenderHint(QPainter.RenderHint.Antialiasing)
     painter.setWorldTransform(_world(camera), True)
     painter.setBrush(Qt.BrushStyle.NoBrush)
-    chosen = np.array(selection, dtype=np.int64)
+    chosen = _once(scene, np.array(selection, dtype=np.int64))
     if len(chosen) > 2000:  # a ring that nobody can tell from its neighbour is not drawn
         chosen = np.array([], dtype=np.int64)
     for operator in chosen.tolist():
@@ -149,9 +150,14 @@ def paint_focus(
     if focused and len(chosen) == 1:
         painter.setPen(_pen(palette.accent, 1.0))
         painter.drawRoundedRect(_around(scene, int(chosen[0]), 6.5, camera), 10, 10)
-    if hover.part is Part.OPERATOR:
+    if hover.part in (Part.OPERATOR, Part.BLOCK):
+        under = hover.index if hover.part is Part.OPERATOR else int(scene.folding.first[hover.index])
         painter.setPen(_pen(palette.muted, 1.5))
-        painter.drawRoundedRect(_around(scene, hover.index, 1.5, camera), 6, 6)
+        painter.drawRoundedRect(_around(scene, under, 1.5, camera), 6, 6)
+    elif hover.part is Part.FRAME:
+        left, top, right, bottom = scene.frame(hover.index)
+        painter.setPen(_pen(palette.accent, 1.5))
+        painter.drawRoundedRect(QRectF(left, top, right - left, bottom - top), 9, 9)
     elif hover.part is Part.EDGE:
         painter.setPen(_pen(palette.accent, 2.0))
         painter.drawPath(route_path(scene.route(hover.index)))
@@ -170,6 +176,13 @@ def paint_focus(
         painter.setPen(_pen(palette.accent, 3.0))
         painter.drawLine(QPointF(left + 12, y), QPointF(right - 12, y))
     painter.restore()
+
+
+def _once(scene: Scene, operators: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the operators of one closed block only one: they share its box."""
+    slot = scene.folding.slot_of[operators]
+    _, first = np.unique(slot, return_index=True)
+    return np.sort(np.concatenate([operators[slot < 0], operators[first[slot[first] >= 0]]]))
 
 
 def paint_banner(painter: QPainter, size: QSizeF, text: str) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -21,8 +20,6 @@ from PySide6.QtCore import QLineF, QPointF, QRectF, Qt
 from PySide6.QtGui import (
     QBrush,
     QColor,
-    QFont,
-    QFontMetricsF,
     QPainter,
     QPainterPath,
     QPainterPathStroker,
@@ -37,10 +34,12 @@ from model.graph.graph import Operator
 
 from .. import look
 from ..names import group_name, group_tints
+from .block_painter import BlockPainter
 from .blocks import CHIP, PAD
 from .camera import Camera
 from .heat import STEPS, UNKNOWN
 from .scene import STRAIGHT, Rect, Scene, along, share_of
+from .texts import Texts, elided, font, made
 
 READ, LABEL, SHAPE = 0.7, 0.4, 0.2
 _WIDTHS = (1.0, 1.3, 1.7, 2.2, 2.8)  # of lines, by class of bytes
@@ -48,12 +47,6 @@ _LEAST, _FEW = 0.04, 400  # where the graph is small, shapes are worth their str
 _LONG = 1600.0  # pixels beyond which a line is cut to what is seen of it
 _MIXED = np.array([1.0, 7919.0, 104729.0, 1299709.0])  # makes one number of two points: equal where they are
 _LOOSE_LIMIT = 80  # members up to which a loose hull is united into one outline
-
-
-@cache
-def _font(pixels: int, *, strong: bool = False) -> QFont:
-    """Asking the system for a font takes longer than drawing a word with it."""
-    return look.font(pixels, strong=strong)
 
 
 def short_name(operator: Operator) -> str:
@@ -102,6 +95,8 @@ class ScenePainter:
         self._rects: dict[int, QRectF] = {}
         self._paths: dict[int, QPainterPath] = {}
         self._loose_paths: dict[int, QPainterPath] = {}
+        self._texts = Texts()
+        self._closed = BlockPainter(scene, self._texts)
         self.forget()
 
     def forget(self) -> None:
@@ -112,7 +107,6 @@ class ScenePainter:
         self._inks = [look.text_on(fill) for fill in self._fills]
         self._plain = look.mix(palette.panel, palette.faint, 0.35)
         self._names: dict[int, tuple[QStaticText, QStaticText, float, float]] = {}
-        self._texts: dict[tuple[str, int, bool], tuple[QStaticText, float]] = {}
         self.moved()
 
     def moved(self) -> None:
@@ -148,9 +142,12 @@ class ScenePainter:
         )
         if self.is_detailed(seen, camera.zoom):
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+            self._closed.frames(painter, seen, camera.zoom)
             self._hulls(painter, seen, camera.zoom)
             self._lines(painter, seen, camera.zoom)
             self._boxes(painter, seen, camera.zoom)
+            self._closed.blocks(painter, seen, camera.zoom, READ, self._fills, self._plain)
+            self._closed.titles(painter, seen, camera.zoom)
             if camera.zoom >= LABEL:
                 self._titles(painter, seen, camera.zoom)
             if camera.zoom >= SHAPE:
@@ -163,7 +160,10 @@ class ScenePainter:
 
     def is_detailed(self, seen: Rect, zoom: float) -> bool:
         """Whether hulls, boxes and lines are drawn one by one: when they are large, or few."""
-        return zoom >= SHAPE or (zoom >= _LEAST and len(self.scene.operators_in(seen)) <= _FEW)
+        if zoom >= SHAPE:
+            return True
+        boxes = len(self.scene.operators_in(seen)) + len(self.scene.blocks_in(seen))
+        return zoom >= _LEAST and boxes <= _FEW
 
     # -- hulls ---------------------------------------------------------------------------------------
     def tint(self, group: int) -> int:
@@ -203,9 +203,9 @@ class ScenePainter:
             return path
         if group in self._loose_paths:
             return self._loose_paths[group]
-        members = scene.plan.groups[group].operators
+        members = scene.members(group)
         path.setFillRule(Qt.FillRule.WindingFill)
-        for left, top, right, bottom in scene.boxes[list(members)].tolist():
+        for left, top, right, bottom in scene.boxes[members].tolist():
             path.addRoundedRect(QRectF(left - 10, top - 10, right - left + 20, bottom - top + 20), 12, 12)
         if len(members) <= _LOOSE_LIMIT:
             lines = QPainterPath()
@@ -252,13 +252,13 @@ class ScenePainter:
         scene, palette = self.scene, self._palette
         left, top, right, _ = scene.hull_rects[group].tolist()
         if scene.is_loose(group):
-            boxes = scene.boxes[list(scene.plan.groups[group].operators)]
+            boxes = scene.boxes[scene.members(group)]
             first = boxes[int(np.argmin(boxes[:, 1]))]
             left, top, right = float(first[0]) - 10, float(first[1]) - 30, float(first[2]) + 10
         tint = self.tint(group)
         ground = self._title_ground(group)
         result = scene.result_of(group)
-        strip = float(scene.boxes[list(scene.plan.groups[group].operators), 1].min()) - top
+        strip = float(scene.boxes[scene.members(group), 1].min()) - top
         y, x_left, x_right = top + min(14.0, strip / 2), left + PAD, right - PAD
         kind, word, words = state_of(result)
         room = x_right - x_left - 34.0
@@ -280,7 +280,7 @@ class ScenePainter:
         operators = scene.plan.groups[group].operators
         if len(operators) > 1 and strip > 20.0:  # else a chip lies there
             types = summary(scene.graph.operators[o].op_type for o in operators[:64])
-            text = self._elided(types, look.TINY, x_right - x_left)
+            text = elided(types, look.TINY, x_right - x_left)
             if text == types or x_right - x_left > 110.0:  # a stump of a word tells nothing
                 self._plate(painter, text, look.TINY, False, palette.muted, ground, x_left, y)
 
@@ -298,12 +298,12 @@ class ScenePainter:
         right: bool = False,
     ) -> float:
         """Text on a plate, so that lines seem to pass behind it; returns its width."""
-        static, width = self._text(text, pixels, strong)
+        static, width = self._texts.get(text, pixels, strong)
         x = x - width if right else x
         painter.setPen(Qt.PenStyle.NoPen)
         painter.fillRect(QRectF(x - 2, y - 7, width + 4, 14), ground)
         painter.setPen(ink)
-        painter.setFont(_font(pixels, strong=strong))
+        painter.setFont(font(pixels, strong=strong))
         painter.drawStaticText(QPointF(x, y - static.size().height() / 2), static)
         return width
 
@@ -389,39 +389,39 @@ class ScenePainter:
     def _type(self, painter: QPainter, operator: int, rect: QRectF, ink: QColor, zoom: float) -> None:
         """The op type alone, at screen size; nothing where it does not fit."""
         text = self.scene.graph.operators[operator].op_type[:40]
-        static, width = self._text(text, look.TINY, True)
+        static, width = self._texts.get(text, look.TINY, True)
         if width + 6 > rect.width() * zoom or static.size().height() > rect.height() * zoom + 3:
             return
         painter.save()
         painter.translate(rect.center())
         painter.scale(1 / zoom, 1 / zoom)
         painter.setPen(ink)
-        painter.setFont(_font(look.TINY, strong=True))
+        painter.setFont(font(look.TINY, strong=True))
         painter.drawStaticText(QPointF(-width / 2, -static.size().height() / 2), static)
         painter.restore()
 
     def _name(self, painter: QPainter, operator: int, rect: QRectF, ink: QColor) -> None:
         """Op type emphasised, then what the name adds; both elided to the box."""
-        made = self._names.get(operator)
+        kept = self._names.get(operator)
         size = look.SMALL if self.scene.is_view[operator] else look.BODY
-        if made is None:
+        if kept is None:
             value = self.scene.graph.operators[operator]
             room = rect.width() - 16.0
-            kind, kind_width = self._made(self._elided(value.op_type, size, room, strong=True), size, True)
+            kind, kind_width = made(elided(value.op_type, size, room, strong=True), size, True)
             name = short_name(value)
             left = room - kind_width - 5.0
-            text = self._elided(name, size, left) if name and left > 18.0 else ""
-            rest, rest_width = self._made(text, size, False)
-            made = self._names[operator] = (kind, rest, kind_width, rest_width)
-        kind, rest, kind_width, rest_width = made
+            text = elided(name, size, left) if name and left > 18.0 else ""
+            rest, rest_width = made(text, size, False)
+            kept = self._names[operator] = (kind, rest, kind_width, rest_width)
+        kind, rest, kind_width, rest_width = kept
         whole = kind_width + (rest_width + 5.0 if rest_width else 0.0)
         x = rect.center().x() - whole / 2
         y = rect.center().y() - kind.size().height() / 2
         painter.setPen(ink)
-        painter.setFont(_font(size, strong=True))
+        painter.setFont(font(size, strong=True))
         painter.drawStaticText(QPointF(x, y), kind)
         if rest_width:
-            painter.setFont(_font(size))
+            painter.setFont(font(size))
             painter.drawStaticText(QPointF(x + kind_width + 5.0, y), rest)
 
     # -- chips ---------------------------------------------------------------------------------------
@@ -430,6 +430,8 @@ class ScenePainter:
         for index in scene.chips_in(seen).tolist():
             x, y = scene.chip_xy[index].tolist()
             if zoom < READ:
+                if not scene.chip_is_handle[index]:
+                    continue
                 painter.setPen(QPen(self._palette.faint, max(1.0, 0.8 / zoom)))
                 painter.setBrush(self._palette.panel)
                 painter.drawEllipse(QPointF(x, y), 7.0, 7.0)
@@ -439,7 +441,7 @@ class ScenePainter:
     def chip_rect(self, index: int) -> QRectF:
         """Where a chip with its bytes lies, in world units."""
         x, y = self.scene.chip_xy[index].tolist()
-        _, width = self._text(self._chip_text(index), look.TINY, False)
+        _, width = self._texts.get(self._chip_text(index), look.TINY, False)
         return QRectF(x - width / 2 - 17.0, y - CHIP[1] / 2, width + 34.0, CHIP[1])
 
     def _chip_text(self, index: int) -> str:
@@ -448,14 +450,23 @@ class ScenePainter:
     def draw_chip(self, painter: QPainter, index: int) -> None:
         """A pill with the cut sign and the bytes that cross."""
         palette, rect = self._palette, self.chip_rect(index)
+        if not self.scene.chip_is_handle[index]:  # bytes to read, nothing to take hold of
+            static, _ = self._texts.get(self._chip_text(index), look.TINY, False)
+            size = static.size()
+            at = QPointF(rect.center().x() - size.width() / 2, rect.center().y() - size.height() / 2)
+            painter.fillRect(QRectF(at, size).adjusted(-3.0, 1.0, 3.0, -1.0), palette.canvas)
+            painter.setPen(palette.muted)
+            painter.setFont(font(look.TINY))
+            painter.drawStaticText(at, static)
+            return
         painter.setPen(QPen(palette.line_strong, 1.0))
         painter.setBrush(palette.panel)
         painter.drawRoundedRect(rect.adjusted(0.5, 0.5, -0.5, -0.5), CHIP[1] / 2, CHIP[1] / 2)
         y = rect.center().y()
         draw_cut_sign(painter, rect.left() + 14.0, y, palette.muted)
-        static, _ = self._text(self._chip_text(index), look.TINY, False)
+        static, _ = self._texts.get(self._chip_text(index), look.TINY, False)
         painter.setPen(palette.text)
-        painter.setFont(_font(look.TINY))
+        painter.setFont(font(look.TINY))
         painter.drawStaticText(QPointF(rect.left() + 24.0, y - static.size().height() / 2), static)
 
     # -- from afar -----------------------------------------------------------------------------------
@@ -479,6 +490,7 @@ class ScenePainter:
         scene = self.scene
         boxes = scene.edge_boxes
         reach = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]) * zoom
+        reach[scene.layout.hidden] = 0.0
         here = (boxes[:, 0] <= seen[2]) & (boxes[:, 2] >= seen[0])
         here &= (boxes[:, 1] <= seen[3]) & (boxes[:, 3] >= seen[1])
         visible = np.flatnonzero(here & (reach >= 4.0))
@@ -506,28 +518,12 @@ class ScenePainter:
             first, last = np.searchsorted(sorted_steps, [step, step + 1])
             painter.setBrush(self._plain if step == UNKNOWN else self._fills[step])
             painter.drawRects([rects[i] for i in sorted_boxes[first:last].tolist()])
-
-    # -- texts ---------------------------------------------------------------------------------------
-    def _made(self, text: str, pixels: int, strong: bool) -> tuple[QStaticText, float]:
-        static = QStaticText(text)
-        static.setTextFormat(Qt.TextFormat.PlainText)
-        static.setPerformanceHint(QStaticText.PerformanceHint.AggressiveCaching)
-        font = _font(pixels, strong=strong)
-        static.prepare(QTransform(), font)
-        return static, QFontMetricsF(font).horizontalAdvance(text) if text else 0.0
-
-    def _text(self, text: str, pixels: int, strong: bool) -> tuple[QStaticText, float]:
-        key = (text, pixels, strong)
-        if key not in self._texts:
-            if len(self._texts) > 4000:
-                self._texts.clear()
-            self._texts[key] = self._made(text, pixels, strong)
-        return self._texts[key]
-
-    def _elided(self, text: str, pixels: int, room: float, *, strong: bool = False) -> str:
-        # Names of thousands of characters are cut before they are measured.
-        metrics = QFontMetricsF(_font(pixels, strong=strong))
-        return metrics.elidedText(text[:200], Qt.TextElideMode.ElideRight, room)
+        steps = self.scene.traffic.block_steps()
+        for slot in self.scene.blocks_in(seen).tolist():
+            left, top, right, bottom = self.scene.block_boxes[slot].tolist()
+            step = int(steps[slot])
+            painter.setBrush(self._plain if step == UNKNOWN else self._fills[step])
+            painter.drawRect(QRectF(left, top, right - left, bottom - top))
 
 
 def route_path(route: NDArray[np.float64]) -> QPainterPath:

@@ -29,6 +29,10 @@ from .heat import OperatorTraffic
 from .layout import Layout
 
 MOST_UNPLACED = 150  # hulls that are fitted between their neighbours, one by one
+FRAME_TITLE, FRAME_GAP = (
+    20.0,
+    10.0,
+)  # of an open block: the strip with its name, and the room around what it holds
 STRAIGHT = 0.5  # a piece of a line that goes less than this sideways is straight
 Rect = tuple[float, float, float, float]  # left, top, right, bottom
 Points = NDArray[np.float64]
@@ -43,12 +47,17 @@ class Part(Enum):
     RIM = auto()  # lower rim of a hull; its upper one is the lower one of what it reads
     UPPER_RIM = auto()
     HULL = auto()  # inside, its title included
+    BLOCK = auto()  # a closed block
+    FRAME = auto()  # the name of an open block
     EDGE = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A part and its index: operator, chip (row of the chips), group, or edge (row of ``graph.edges``)."""
+    """A part and its index: operator, chip (row of the chips), group, edge (row of ``graph.edges``), slot, open block.
+
+    Slots are those of closed blocks in ``Scene.folding``; open blocks are rows of ``folding.opened``.
+    """
 
     part: Part
     index: int = -1
@@ -109,12 +118,20 @@ class Scene:
         """Take new positions; the plan stays."""
         self.layout = layout
         self.boxes = layout.boxes
+        self.folding = folding = layout.folding
+        self._own_boxes = np.where(folding.shown[:, None], layout.boxes, np.nan)
+        self.block_boxes = layout.boxes[folding.first]
+        self.traffic.fold(folding.slot_of, len(folding.blocks))
         self.edge_boxes = layout.pieces.edge_boxes
         self._take_groups()
         kept = kept_groups(layout.plan, self.plan)
         self.hull_rects = _taken(layout.hulls, kept, np.nan)
         self._loose = np.zeros(len(kept), dtype=np.bool_)
-        self._placed = ~np.isnan(self.hull_rects[:, 0])
+        self._placed = ~np.isnan(self.hull_rects[:, 0]) | self._veiled
+        veiled = np.flatnonzero(self._veiled)
+        self.hull_rects[veiled] = self.boxes[
+            [self.plan.groups[group].operators[0] for group in veiled.tolist()]
+        ]
         self._hulls(np.flatnonzero(~self._placed))
         self._place_chips()
 
@@ -151,7 +168,7 @@ class Scene:
 
         Returns the part of the world whose picture changes, None if none.
         """
-        steps, looks = self.traffic.steps(), self._looks()
+        steps, block_steps, looks = self.traffic.steps(), self.traffic.block_steps(), self._looks()
         self.traffic.update(digest)
         self._digest = digest
         if digest is None:
@@ -164,7 +181,8 @@ class Scene:
         other = ((now != looks) & ~(np.isnan(now) & np.isnan(looks))).any(axis=1)
         in_loose = (other & self._loose)[self.group_of]
         boxes = self.boxes[(self.traffic.steps() != steps) | in_loose]
-        return around(np.concatenate([boxes, self.hull_rects[other]]))
+        blocks = self.block_boxes[self.traffic.block_steps() != block_steps]
+        return around(np.concatenate([boxes, blocks, self.hull_rects[other & ~self._veiled]]))
 
     def _row(self, group: int) -> int:
         """The row of the digest that has the numbers of a shown group, -1 where there are none."""
@@ -192,7 +210,9 @@ class Scene:
         count = len(self.plan.groups)
         members = np.bincount(self.group_of, minlength=count)
         views = np.bincount(self.group_of[self.is_view], minlength=count)
-        self.hull_drawn = (members != 1) | (views != 1)
+        self._veiled = members == np.bincount(self.group_of[~self.folding.shown], minlength=count)
+        self.seen_groups = np.flatnonzero(~self._veiled)  # of which an operator has a box of its own
+        self.hull_drawn = ((members != 1) | (views != 1)) & ~self._veiled
 
     def _hulls(self, groups: NDArray[np.int64]) -> None:
         """Hulls of groups that the layout may not have placed."""
@@ -202,11 +222,13 @@ class Scene:
             return
         # Another plan altogether; its layout comes in a moment. Until then no hull gives way to its neighbours.
         low, high = np.full((len(self.plan.groups), 2), np.inf), np.full((len(self.plan.groups), 2), -np.inf)
-        np.minimum.at(low, self.group_of, self.boxes[:, :2])
-        np.maximum.at(high, self.group_of, self.boxes[:, 2:])
+        seen = self.folding.shown | self._veiled[self.group_of]
+        np.minimum.at(low, self.group_of[seen], self.boxes[seen, :2])
+        np.maximum.at(high, self.group_of[seen], self.boxes[seen, 2:])
         rims = np.concatenate([low - PAD, high + PAD], axis=1)
         self.hull_rects[groups] = rims[groups]
-        self._loose[groups] = np.bincount(self.group_of, minlength=len(low))[groups] > 1
+        several = np.bincount(self.group_of, minlength=len(low)) > 1
+        self._loose[groups] = (several & ~self._veiled)[groups]
 
     def _hull(self, group: int) -> None:
         operators = self.plan.groups[group].operators
@@ -216,11 +238,16 @@ class Scene:
         if frame is not None:
             self.hull_rects[group] = frame
             return
-        boxes = self.boxes[list(operators)]
+        if self._veiled[group]:  # it is not drawn: no neighbour can change how
+            self._placed[group], self.hull_rects[group] = True, self.boxes[operators[0]]
+            return
+        boxes = self.boxes[self.members(group)]
         left, top = boxes[:, :2].min(axis=0)
         right, bottom = boxes[:, 2:].max(axis=0)
-        inside = self.operators_in((left, top, right, bottom))
-        self._loose[group] = bool((self.group_of[inside] != group).any())
+        whole = (left, top, right, bottom)
+        inside = self.operators_in(whole)
+        strange = (self.group_of[inside] != group).any() or len(self.blocks_in(whole)) > 0
+        self._loose[group] = bool(strange)
         # Where the layout left no room for a rim, because this was one group, two hulls share the gap.
         near = self.operators_in((left, top - 2 * TITLE, right, bottom + 2 * BOTTOM))
         strangers = self.boxes[near[self.group_of[near] != group]]
@@ -233,30 +260,45 @@ class Scene:
             bottom + min(BOTTOM, below / 2 - 1.0),
         )
 
+    def members(self, group: int) -> list[int]:
+        """The operators of a group that have a box of their own; all where none has."""
+        operators = self.plan.groups[group].operators
+        if not len(self.folding.blocks):
+            return list(operators)
+        shown = self.folding.shown
+        return [operator for operator in operators if shown[operator]] or list(operators)
+
     def is_loose(self, group: int) -> bool:
         """Whether the group's rectangle would enclose foreign boxes, so that its hull is their union."""
         return bool(self._loose[group])
 
     def inner_edges(self, group: int) -> NDArray[np.int64]:
-        """Rows of ``graph.edges`` inside a group."""
+        """Rows of ``graph.edges`` inside a group, both ends seen."""
         members = self.plan.groups[group].operators
         edges = self.graph.edges
         # Edges are sorted by producer: a slice covers the group, whatever else lies between.
         first, last = np.searchsorted(edges[:, 0], [members[0], members[-1] + 1])
         part = edges[first:last]
+        shown = self.folding.shown
         within = (self.group_of[part[:, 0]] == group) & (self.group_of[part[:, 1]] == group)
+        within &= shown[part[:, 0]] & shown[part[:, 1]]
         return np.flatnonzero(within) + int(first)
 
     # -- chips ---------------------------------------------------------------------------------------
     def _place_chips(self) -> None:
-        """One chip per tensor and reading group, at the anchor of the first edge that bears it."""
-        edges = self.graph.edges
+        """One chip per tensor and reading group or closed block, at the anchor of the first edge that bears it."""
+        edges, slot = self.graph.edges, self.folding.slot_of
         source, target = self.group_of[edges[:, 0]], self.group_of[edges[:, 1]]
-        rows = np.flatnonzero(source != target)
-        key = edges[rows, 2].astype(np.int64) * (len(self.plan.groups) + 1) + target[rows]
+        groups, slots = len(self.plan.groups), len(self.folding.blocks)
+        reader = slot[edges[:, 1]]
+        reader = np.where(reader >= 0, groups + reader, target)
+        rows = np.flatnonzero((source != target) & ~self.layout.hidden)
+        key = edges[rows, 2].astype(np.int64) * (groups + slots + 1) + reader[rows]
         _, first = np.unique(key, return_index=True)
         self.chip_edges = rows[first]
         self.chip_xy = self.layout.anchors[self.chip_edges]
+        ends = edges[self.chip_edges]
+        self.chip_is_handle = (slot[ends[:, 0]] < 0) & (slot[ends[:, 1]] < 0)
         self.crosses = source != target
 
     def chip(self, index: int) -> Chip:
@@ -270,16 +312,27 @@ class Scene:
     def chip_at_edge(self, edge: int) -> int | None:
         """The chip of the cut that `edge` is part of."""
         producer, consumer, tensor = (int(v) for v in self.graph.edges[edge])
-        same = (self.graph.edges[self.chip_edges, 2] == tensor) & (
-            self.group_of[self.graph.edges[self.chip_edges, 1]] == self.group_of[consumer]
-        )
+        reads = self.graph.edges[self.chip_edges, 1]
+        slot = self.folding.slot_of
+        beside = self.group_of[reads] == self.group_of[consumer]
+        if slot[consumer] >= 0:
+            beside = slot[reads] == slot[consumer]
+        same = (self.graph.edges[self.chip_edges, 2] == tensor) & beside
         found = np.flatnonzero(same)
         return int(found[0]) if self.group_of[producer] != self.group_of[consumer] and len(found) else None
 
     # -- what is where -------------------------------------------------------------------------------
     def operators_in(self, rect: Rect) -> NDArray[np.int64]:
-        """Operators whose box meets `rect`."""
-        return _meeting(self.boxes, rect)
+        """Operators with a box of their own that meets `rect`."""
+        return _meeting(self._own_boxes, rect)
+
+    def blocks_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Slots of the closed blocks that meet `rect`."""
+        return _meeting(self.block_boxes, rect)
+
+    def frames_in(self, rect: Rect) -> NDArray[np.int64]:
+        """Open blocks, as rows of ``folding.opened``, whose frame meets `rect`."""
+        return _meeting(self.layout.opened, rect)
 
     def hulls_in(self, rect: Rect) -> NDArray[np.int64]:
         """Groups whose drawn hull meets `rect`."""
@@ -324,6 +377,8 @@ class Scene:
             return Hit(Part.CHIP, int(found[-1]))
         if len(found := self.operators_in((x, y, x, y))):
             return Hit(Part.OPERATOR, int(found[-1]))
+        if len(found := self.blocks_in((x, y, x, y))):
+            return Hit(Part.BLOCK, int(found[-1]))
         hulls = self.hulls_in(here)
         for group in hulls[::-1].tolist():
             left, top, right, bottom = self.hull_rects[group].tolist()
@@ -338,7 +393,17 @@ class Scene:
             left, top, right, bottom = self.hull_rects[group].tolist()
             if left <= x <= right and top <= y <= bottom:
                 return Hit(Part.HULL, group)
+        for row in self.frames_in((x, y - FRAME_TITLE, x, y + FRAME_TITLE))[::-1].tolist():
+            left, top, right, _ = self.frame(row)
+            if left <= x <= right and top <= y <= top + FRAME_TITLE:
+                return Hit(Part.FRAME, row)
         return Hit(Part.NOTHING)
+
+    def frame(self, row: int) -> Rect:
+        """The frame of an open block, its title strip above what it holds; outer ones around inner ones."""
+        left, top, right, bottom = self.layout.opened[row].tolist()
+        away = FRAME_GAP
+        return left - away, top - away - FRAME_TITLE, right + away, bottom + away
 
     def _edge_at(self, x: float, y: float, reach: float) -> int | None:
         edges, a, b = self.pieces_in((x - reach, y - reach, x + reach, y + reach))

@@ -1,8 +1,9 @@
 """What is on the canvas and which part of it is seen: scene, its painter, the kept picture, the camera.
 
-Knows the document's graph, plan and result, and asks the worker for layouts. Must not know gestures, keys or
-the pointer. Positions never change while they are held; a layout that comes meanwhile waits. Where a layout is
-shown, an operator stays where it is seen and the sides of the graph that are in view stay in view; from the moment
+Knows the document's graph, plan and result, which blocks of the graph are closed, and asks the worker for
+layouts. Must not know gestures, keys or the pointer. Positions never change while they are held; a layout that
+comes meanwhile waits. Where a layout is shown, an operator stays where it is seen and the sides of the graph
+that are in view stay in view; from the moment
 that someone else moves the camera, a layout on its way no longer does.
 
 A graph is shown as a quick picture of ranks if its layout takes longer than a blink (kernels that still
@@ -11,7 +12,7 @@ compile). Until the user moves the picture or edits, every layout and every size
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,13 @@ from PySide6.QtCore import QObject, QSizeF, QTimer, Signal, Slot
 from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QWidget
 
+from model.graph.graph import OperatorGraph
 from model.plan.plan import Plan
 
 from ..runner import Lane
 from .backing import Backing
 from .camera import Camera
+from .folding import CLOSED_ABOVE, Folding, Unit
 from .layout import Layout, LayoutRequest, Member, lay_out, provisional
 from .minimap import Minimap
 from .painter import LABEL, READ, ScenePainter
@@ -45,7 +48,11 @@ OPENING_ZOOM = REVEALED_ZOOM = 0.9
 
 
 class Stage(QObject):
-    """See the module's docstring. ``animated`` False: layouts take effect at once."""
+    """See the module's docstring.
+
+    ``animated`` False: layouts take effect at once. ``closed_above``: a graph of more operators opens with its
+    blocks closed.
+    """
 
     changed = Signal()
     """Emitted when the picture must be shown anew."""
@@ -59,13 +66,19 @@ class Stage(QObject):
         self._document = document
         self._viewport = viewport
         self.animated = True
+        self.closed_above = CLOSED_ABOVE
         self.scene: Scene | None = None
         self.pictures: ScenePainter | None = None
         self.minimap: Minimap | None = None
         self.camera = Camera()
         self._backing = Backing()
-        self._members: dict[tuple[int, ...], Member] = {}
-        self._asked: Plan | None = None
+        self._members: dict[Unit, Member] = {}
+        self._folding: Folding | None = None  # as it is wanted; None until the graph's blocks are known
+        self._asked: tuple[Plan, Folding | None] | None = None
+        self._pinned: int | None = (
+            None  # the operator that stays under the hand while a block opens or closes
+        )
+        self._then: Callable[[], None] | None = None  # once the folding that is wanted is shown
         self._held = False
         self._rescale = False  # numbers came while the colours were held
         self._waiting: Layout | None = None
@@ -87,6 +100,7 @@ class Stage(QObject):
         """Another graph, or none."""
         self._stop_transition()
         self.scene = self.pictures = self.minimap = self._waiting = self._asked = None
+        self._folding = self._pinned = self._then = None
         self._members = {}
         self._held = self._settled = self._rescale = self._midway = False
         self._backing.forget()
@@ -138,17 +152,24 @@ class Stage(QObject):
         if graph is None or plan is None:
             return
         scene = self.scene
-        shown = None if scene is None or scene.layout.provisional else scene.layout.plan
+        folding, closed_above = self._folding, self.closed_above
+        shown = None if scene is None or scene.layout.provisional else (scene.layout.plan, scene.folding)
         expected = self._asked or (None if self._midway and self._transition is None else shown)
-        if expected is not None and np.array_equal(expected.membership, plan.membership):
+        refolded = shown is not None and shown[1] is not folding
+        if (
+            expected is not None
+            and expected[1] is folding
+            and np.array_equal(expected[0].membership, plan.membership)
+        ):
             return
-        self._asked = plan
-        request = LayoutRequest(graph, plan, self._members)
+        self._asked = plan, folding
         title = f"Laying out {len(graph.operators):,} operators"
-        lane = Lane.LAYOUT if shown is None else Lane.RELAYOUT
+        # A block that was opened is waited for; after an edit the numbers go first.
+        lane = Lane.LAYOUT if shown is None or refolded else Lane.RELAYOUT
+        members = self._members
 
         def work() -> tuple[Layout, Scene | None]:
-            layout = lay_out(request)
+            layout = lay_out(LayoutRequest(graph, plan, members, folding or opening(graph, closed_above)))
             return layout, Scene(layout) if scene is None else None
 
         self._document.ask(lane, title, work, self._take_layout)
@@ -157,8 +178,12 @@ class Stage(QObject):
         layout, scene = answer
         if layout.graph is not self._document.graph:
             return
-        if layout.plan is self._asked:
+        if self._asked is not None and layout.plan is self._asked[0]:
             self._asked = None
+        if self._folding is None:
+            self._folding = layout.folding
+        if layout.folding.closed != self._folding.closed:
+            return  # blocks were opened or closed meanwhile
         if self._held:
             self._waiting = layout
         else:
@@ -188,7 +213,12 @@ class Stage(QObject):
         plan = self._document.plan
         if plan is None or scene is None:
             return
-        if layout is not None and np.array_equal(layout.plan.membership, plan.membership):
+        if (
+            layout is not None
+            and self._folding is not None
+            and layout.folding.closed == self._folding.closed
+            and np.array_equal(layout.plan.membership, plan.membership)
+        ):
             self._show(layout)
         elif layout is not None:
             self._ask_layout()
@@ -235,6 +265,10 @@ class Stage(QObject):
             self.first_look()
         if not layout.provisional:
             self.layout_shown.emit()
+            self._pinned = None
+            then, self._then = self._then, None
+            if then is not None:
+                then()
 
     def _repositioned(self, camera: Camera | None = None) -> None:
         """Boxes lie elsewhere, and are seen by `camera` from now on: draw everything anew."""
@@ -257,10 +291,14 @@ class Stage(QObject):
         x, y = camera.to_screen(*_middle(scene.boxes, operator))
         now_x, now_y = camera.to_screen(*_middle(layout.boxes, operator))
         held = camera.panned(x - now_x, y - now_y)
+        if self._pinned is not None:
+            return held
         return held.keeping(camera, scene.layout.bounds, layout.bounds, self.size.width(), self.size.height())
 
     def _anchor(self) -> int | None:
-        """An operator that shall not move on screen: a selected one in view, else the most central one."""
+        """An operator that shall not move on screen: under the hand, a selected one in view, the most central one."""
+        if self._pinned is not None:
+            return self._pinned
         scene = self.scene
         if scene is None or not len(scene.boxes):
             return None
@@ -269,6 +307,7 @@ class Stage(QObject):
         chosen = np.intersect1d(np.array(self._document.selection[:500], dtype=np.int64), visible)
         if len(chosen):
             return int(chosen[0])
+        visible = np.concatenate([visible, scene.folding.first[scene.blocks_in(seen)]])
         pool = visible if len(visible) else np.arange(len(scene.boxes))
         middle = np.array([(seen[0] + seen[2]) / 2, (seen[1] + seen[3]) / 2])
         away = (scene.boxes[pool, :2] + scene.boxes[pool, 2:]) / 2 - middle
@@ -279,7 +318,7 @@ class Stage(QObject):
         if scene is None or not self.animated or not self._viewport.isVisible():
             return False
         if scene.layout.provisional or layout.provisional or len(scene.boxes) > ANIMATED_IN_ALL:
-            return False
+            return False  # also where few are seen: every line takes part
         return len(scene.operators_in(self.seen)) <= ANIMATED_IN_VIEW
 
     def _animate_to(self, layout: Layout) -> None:
@@ -305,6 +344,32 @@ class Stage(QObject):
         if transition is not None:
             transition.end()
         return transition
+
+    # -- blocks --------------------------------------------------------------------------------------
+    @property
+    def folding(self) -> Folding | None:
+        """Which blocks are closed, or will be in a moment; None where no graph is laid out."""
+        return self._folding
+
+    def fold(
+        self, folding: Folding, pinned: int | None = None, then: Callable[[], None] | None = None
+    ) -> None:
+        """Open and close blocks.
+
+        Parameters
+        ----------
+        pinned : an operator whose box, or block, stays where it is seen.
+        then : called when they are shown.
+        """
+        if self._folding is None or self.scene is None or self.scene.layout.provisional:
+            return
+        self.settle()
+        if folding.closed == self._folding.closed:
+            if then is not None:
+                then()
+            return
+        self._folding, self._pinned, self._then = folding, pinned, then
+        self._ask_layout()
 
     # -- what is seen --------------------------------------------------------------------------------
     def picture(self) -> QPixmap | None:
@@ -406,11 +471,20 @@ class Stage(QObject):
         bounds = scene.layout.bounds
         camera = Camera.fitting(bounds, size.width(), size.height())
         if camera.zoom < READABLE_FIT and len(scene.boxes):
-            first = scene.boxes[scene.boxes[:, 1] <= scene.boxes[:, 1].min() + 1.0]
+            first = np.unique(scene.boxes[scene.boxes[:, 1] <= scene.boxes[:, 1].min() + 1.0], axis=0)
             middle = float((first[:, 0] + first[:, 2]).mean() / 2)
             zoom = OPENING_ZOOM
             camera = Camera(middle - size.width() / zoom / 2, bounds[1] - 40.0 / zoom, zoom)
         self.set_camera(camera)
+
+
+def opening(graph: OperatorGraph, closed_above: int) -> Folding:
+    """The blocks of a graph that opens, closed where there are more operators. Runs on the worker."""
+    from model.graph.hierarchy import hierarchy
+
+    whole = Folding(len(graph.operators), hierarchy(graph))
+    large = len(graph.operators) > closed_above
+    return whole.with_closed(whole.hierarchy.opening()) if large and whole.hierarchy is not None else whole
 
 
 def _middle(boxes: NDArray[np.float64], operator: int) -> tuple[float, float]:

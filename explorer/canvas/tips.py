@@ -6,11 +6,15 @@ in them is taken for markup, and names of thousands of characters are shortened.
 
 from __future__ import annotations
 
+import numpy as np
+
 from model.cost.result import CostResult, GroupResult
 from model.graph.graph import Tensor
+from model.graph.hierarchy import parameter_bytes
 
 from .. import look
 from ..names import group_label, group_name
+from .block_painter import holds
 from .painter import state_of
 from .scene import Hit as _Hit
 from .scene import Part, Scene
@@ -26,10 +30,17 @@ def tip(scene: Scene, hit: _Hit, result: CostResult | None) -> str:
     elif hit.part is Part.EDGE:
         lines = _edge(scene, hit.index)
     elif hit.part is Part.CHIP:
+        handle = scene.chip_is_handle[hit.index]
         lines = [
             *_edge(scene, scene.chip(hit.index).edge),
-            "Drag along the flow: move the cut. Double-click: fuse.",
+            "Drag along the flow: move the cut. Double-click: fuse."
+            if handle
+            else "Double-click: open the closed block, to cut or fuse inside.",
         ]
+    elif hit.part is Part.BLOCK:
+        lines = _block(scene, hit.index)
+    elif hit.part is Part.FRAME:
+        lines = ["Double-click: close this block."]
     elif hit.part in (Part.HULL, Part.RIM, Part.UPPER_RIM):
         lines = _group(scene, hit.index, result)
         if hit.part is not Part.HULL:
@@ -75,6 +86,24 @@ def _operator(scene: Scene, index: int) -> list[str]:
     if operator.reason:
         lines.append(_short(operator.reason))
     return lines
+
+
+def _block(scene: Scene, slot: int) -> list[str]:
+    folding = scene.folding
+    assert folding.hierarchy is not None
+    block = folding.blocks[slot]
+    operators = folding.operators(block)
+    path = " / ".join(folding.hierarchy.name[step] for step in folding.hierarchy.path(block))
+    groups = len(np.unique(scene.group_of[operators]))
+    lines = [
+        _short(path),
+        f"{holds(scene, slot)} in {groups:,} group{'s' if groups != 1 else ''}",
+        f"parameters {look.fmt_bytes(parameter_bytes(scene.graph, operators.tolist()))}",
+    ]
+    amount = scene.traffic.block_bytes[slot]
+    if amount == amount:  # not NaN: there is a result
+        lines.append(f"{scene.traffic.memory} {look.fmt_bytes_exact(round(float(amount)))} by its operators")
+    return [*lines, "Double-click, or Enter: open it."]
 
 
 def _edge(scene: Scene, row: int) -> list[str]:

@@ -69,4 +69,16 @@ def between(
     points = np.stack([tops, ends], axis=1).reshape(-1, 2)
     start = np.arange(len(edges) + 1, dtype=np.int32) * 2
     anchors = before.anchors + (after.anchors - before.anchors) * share
-    return Layout(after.graph, after.plan, boxes, frames, start, points, anchors, after.bounds)
+    opened = np.full_like(after.opened, np.nan)  # drawn again when everything is in its place
+    return Layout(
+        after.graph,
+        after.plan,
+        boxes,
+        frames,
+        start,
+        points,
+        anchors,
+        after.bounds,
+        after.folding,
+        opened=opened,
+    )

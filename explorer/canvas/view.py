@@ -86,6 +86,7 @@ class GraphCanvas(QAbstractScrollArea):
         self.stage.changed.connect(self._picture_changed)
         self.stage.moved.connect(self._seen_changed)
         self.stage.layout_shown.connect(self.layout_shown)
+        self.stage.layout_shown.connect(self._laid_out)
         self.bar = SelectionBar(document, viewport)
         self.bar.refused.connect(self.explain)
         self.bar.hinted.connect(self._hint)
@@ -160,6 +161,12 @@ class GraphCanvas(QAbstractScrollArea):
     @Slot(object)
     def _cost_changed(self, _: object) -> None:
         self.stage.take_result()
+
+    @Slot()
+    def _laid_out(self) -> None:
+        """Other blocks may be closed now."""
+        if self.interface is not None:
+            self.interface.forget()
 
     @Slot()
     def _seen_changed(self) -> None:
@@ -325,19 +332,25 @@ class GraphCanvas(QAbstractScrollArea):
         if shift:
             keep = self.document.selection if keys & Qt.KeyboardModifier.ControlModifier else ()
             return BoxSelect(self, world, keep)
-        if hit.part is Part.CHIP and self._may_edit():
+        if hit.part is Part.CHIP and self.scene.chip_is_handle[hit.index] and self._may_edit():
             return BoundaryDrag.at_chip(self, world, self.scene.chip(hit.index))
         if hit.part in (Part.RIM, Part.UPPER_RIM) and self._may_edit():
             return BoundaryDrag.at_rim(self, world, hit.index, above=hit.part is Part.UPPER_RIM)
         return Pan(self, world, self._meant(hit))
 
     def _meant(self, hit: Hit) -> tuple[int, ...]:
-        """Operators that a click selects: those of a hull, both ends of an edge."""
+        """Operators that a click selects: those of a hull or a block, both ends of an edge."""
         if hit.part is Part.HULL:
             return self.scene.plan.groups[hit.index].operators
-        if hit.part is Part.EDGE:
-            producer, consumer, _ = self.scene.graph.edges[hit.index].tolist()
+        folding = self.scene.folding
+        if hit.part is Part.EDGE or hit.part is Part.CHIP:
+            edge = hit.index if hit.part is Part.EDGE else self.scene.chip(hit.index).edge
+            producer, consumer, _ = self.scene.graph.edges[edge].tolist()
             return producer, consumer
+        if hit.part is Part.BLOCK:
+            return folding.together(int(folding.first[hit.index]))
+        if hit.part is Part.FRAME:
+            return tuple(folding.operators(folding.opened[hit.index]).tolist())
         return ()
 
     def _may_edit(self) -> bool:
@@ -389,17 +402,32 @@ class GraphCanvas(QAbstractScrollArea):
             self._hover_at(event.position())
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """On a chip, or on a line inside a group: fuse or cut there."""
+        """On a chip, or on a line inside a group: fuse or cut there; a closed block opens, an open one closes."""
         if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
         self.stage.hold()
         hit = self.hit_at(event.position())
-        if hit.part is Part.CHIP:
+        if hit.part in (Part.BLOCK, Part.FRAME) or (
+            hit.part is Part.CHIP and not self.scene.chip_is_handle[hit.index]
+        ):
+            self._fold_at(hit)
+        elif hit.part is Part.CHIP:
             self.toggle_cut(self.scene.chip(hit.index).edge)
         elif hit.part is Part.EDGE:
             self.toggle_cut(hit.index)
         else:
             self.mousePressEvent(event)
+
+    def _fold_at(self, hit: Hit) -> None:
+        """Open or close what was double-clicked; it stays under the pointer."""
+        folding, meant = self.scene.folding, self._meant(hit)
+        if hit.part is Part.BLOCK:
+            self.stage.fold(folding.opening([folding.blocks[hit.index]]), meant[0])
+        elif hit.part is Part.FRAME:
+            block = folding.opened[hit.index]
+            self.stage.fold(folding.closing_block(block), self._topmost(meant))
+        else:
+            self.stage.fold(folding.opening(self._closed_around(meant)), meant[0])
 
     def _end_gesture(self) -> None:
         self._show_cursor()
@@ -468,6 +496,15 @@ class GraphCanvas(QAbstractScrollArea):
         key = event.key()
         if key == Qt.Key.Key_Escape:
             self.escape()
+        elif (
+            key in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+            and self._gesture is None
+            and self.document.offer is None
+        ):
+            if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+                self.close_block()
+            else:
+                self.open_block()
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Period):
             self.take_fix()
         elif key == Qt.Key.Key_C and not event.modifiers() and not event.isAutoRepeat():
@@ -545,7 +582,7 @@ class GraphCanvas(QAbstractScrollArea):
         else:
             found = nearest(self.scene, *self.camera.to_world(size.width() / 2, size.height() / 2))
         if found is not None:
-            self._go_to((found,))
+            self._go_to(self.scene.folding.together(found))
 
     def walk_up(self) -> None:
         """To the nearest producer of the selected operator."""
@@ -574,13 +611,80 @@ class GraphCanvas(QAbstractScrollArea):
     def _step_group(self, by: int) -> None:
         if not self.has_scene or not self.scene.plan.groups:
             return
-        groups, selection = self.scene.plan.groups, self.document.selection
+        groups, selection, folding = self.scene.plan.groups, self.document.selection, self.scene.folding
         now = int(self.scene.group_of[selection[0]]) if selection else (-1 if by > 0 else 0)
-        self._go_to(groups[(now + by) % len(groups)].operators)
+        here = int(folding.slot_of[selection[0]]) if selection else -1
+        now = (now + by) % len(groups)
+        for _ in groups:  # what lies in the closed block that is selected is no next group
+            if here < 0 or int(folding.slot_of[groups[now].operators[0]]) != here:
+                break
+            now = (now + by) % len(groups)
+        first = groups[now].operators[0]
+        self._go_to(groups[now].operators if folding.shown[first] else folding.together(first))
 
     def _go_to(self, operators: tuple[int, ...]) -> None:
         self.document.select(operators)
         self.reveal(operators)
+
+    # -- blocks --------------------------------------------------------------------------------------
+    def _closed_around(self, operators: Iterable[int]) -> list[int]:
+        """The closed blocks that hold some operators."""
+        folding = self.scene.folding
+        slots = np.unique(folding.slot_of[np.array(list(operators), dtype=np.int64)])
+        return [folding.blocks[slot] for slot in slots.tolist() if slot >= 0]
+
+    def _topmost(self, operators: Iterable[int]) -> int:
+        """Of some operators, at least one, that which is seen highest."""
+        found = list(operators)
+        return found[int(np.argmin(self.scene.boxes[found, 1]))]
+
+    def open_block(self) -> None:
+        """Open the closed blocks that are selected."""
+        selection = self.document.selection
+        if not self.has_scene or not selection:
+            return
+        closed = self._closed_around(selection)
+        if closed:
+            self.stage.fold(self.scene.folding.opening(closed), selection[0])
+        else:
+            self.document.said.emit("No closed block is selected.", "note")
+
+    def close_block(self) -> None:
+        """Close the blocks around what is selected."""
+        selection = self.document.selection
+        if not self.has_scene or not selection:
+            return
+        folding = self.scene.folding.closing(selection)
+        if folding.closed == self.scene.folding.closed:
+            self.document.said.emit("What is selected lies in no block.", "note")
+        else:
+            self.stage.fold(folding, self._topmost(selection), lambda: self._select_whole(selection[0]))
+
+    def _select_whole(self, operator: int) -> None:
+        """Select all that is one box with an operator."""
+        self.document.select(self.scene.folding.together(operator))
+
+    def open_all_blocks(self) -> None:
+        """See every operator."""
+        if self.has_scene:
+            self.stage.fold(self.scene.folding.with_closed(()))
+
+    def close_all_blocks(self) -> None:
+        """See the graph as it opens when it is large."""
+        folding = self.scene.folding if self.has_scene else None
+        if folding is None or folding.hierarchy is None:
+            return
+        closed = folding.hierarchy.opening()
+        if not closed:
+            self.document.said.emit("This model has no blocks: no scopes, and nothing that repeats.", "note")
+        self.stage.fold(folding.with_closed(closed), then=self.stage.first_look)
+
+    def uncover(self, operators: tuple[int, ...]) -> None:
+        """Open what hides some operators, and bring them into the middle."""
+        if self.has_scene and operators:
+            self.stage.fold(
+                self.scene.folding.revealing(operators), operators[0], lambda: self.centre(operators)
+            )
 
     # -- edits without a drag ------------------------------------------------------------------------
     def toggle_cut(self, edge: int) -> None:
@@ -647,7 +751,8 @@ class GraphCanvas(QAbstractScrollArea):
         """Boxes, hulls, chips and the minimap as float64[n, 4] in pixels: what the selection bar should leave free."""
         scene, camera, seen = self.scene, self.camera, self.stage.seen
         shown = scene.operators_in(seen)[:MOST_IN_THE_WAY]
-        found = [scene.boxes[shown], scene.hull_rects[np.unique(scene.group_of[shown])]]
+        closed = scene.block_boxes[scene.blocks_in(seen)[:MOST_IN_THE_WAY]]
+        found = [scene.boxes[shown], scene.hull_rects[np.unique(scene.group_of[shown])], closed]
         if camera.zoom >= SHAPE:
             chips = scene.chip_xy[scene.chips_in(seen)[:MOST_IN_THE_WAY]]
             half = np.array(CHIP) / 2

@@ -1,5 +1,7 @@
 """Where the keyboard goes from an operator: to what it reads, to what reads it, to its neighbours in the row.
 
+A closed block is one thing: the way leads from any of its operators to what its box is tied to.
+
 Knows a scene. Must not know keys or the document.
 """
 
@@ -27,10 +29,12 @@ def step(scene: Scene, operator: int, way: Way) -> int | None:
     """The nearest operator that way, or None."""
     edges = scene.graph.edges
     middles = (scene.boxes[:, :2] + scene.boxes[:, 2:]) / 2
+    here = np.zeros(len(middles), dtype=np.bool_)
+    here[list(scene.folding.together(operator))] = True
     if way is Way.PRODUCER:
-        found = edges[edges[:, 1] == operator, 0]
+        found = edges[here[edges[:, 1]] & ~here[edges[:, 0]], 0]
     elif way is Way.CONSUMER:
-        found = edges[edges[:, 0] == operator, 1]
+        found = edges[here[edges[:, 0]] & ~here[edges[:, 1]], 1]
     else:
         side = 1.0 if way is Way.RIGHT else -1.0
         x, y = middles[operator]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..terminal import TOOL, columns, quantity
 from .graph import Operator, OperatorGraph, OpKind, Tensor, TensorRole
+from .hierarchy import hierarchy, parameter_bytes
 from .load import size_text
 
 ROWS = 120  # operators that the text lists before it says how many are left
@@ -32,7 +33,7 @@ def inspect_document(graph: OperatorGraph) -> dict[str, Any]:
         **_contents(graph),
         "bindings": dict(graph.bindings),
         "symbols": list(graph.symbols),
-        "blocks": [{"path": "/".join(path), **numbers} for path, numbers in blocks(graph).items()],
+        "blocks": _blocks(graph),
         "refusal": graph.refusal,
         "warnings": [{"where": w.where, "what": w.what, "lever": w.lever} for w in graph.warnings],
     }
@@ -88,20 +89,48 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
     }
 
 
-def blocks(graph: OperatorGraph) -> dict[tuple[str, ...], dict[str, int]]:
-    """Per block path that holds at least two operators: how many, and their multiply-accumulates."""
-    out: dict[tuple[str, ...], dict[str, int]] = {}
-    for operator in graph.operators:
-        for depth in range(1, len(operator.scope) + 1):
-            numbers = out.setdefault(operator.scope[:depth], {"operators": 0, "macs": 0})
-            numbers["operators"] += 1
-            numbers["macs"] += operator.macs
-    return {path: numbers for path, numbers in out.items() if numbers["operators"] > 1}
+def _blocks(graph: OperatorGraph) -> list[dict[str, Any]]:
+    """Every block of the graph, a parent before its children."""
+    found = hierarchy(graph)
+    return [
+        {
+            "path": "/".join(found.name[step] for step in found.path(block)),
+            "operators": len(found.operators(block)),
+            "macs": found.macs[block],
+            "parameter_bytes": parameter_bytes(graph, found.operators(block).tolist()),
+        }
+        for block in range(len(found.name))
+    ]
+
+
+def _block_table(graph: OperatorGraph) -> str:
+    """The blocks that the graph opens with, alike neighbours in one line; empty where there are none."""
+    found = hierarchy(graph)
+    closed = sorted(found.opening(), key=lambda block: int(found.start[block]))
+    if not closed:
+        return ""
+    table = [("block", "operators", "MAC", "parameters")]
+    for name, run in found.runs(closed)[:ROWS]:
+        each = "each " if len(run) > 1 else ""
+        operators = found.operators(run[0]).tolist()
+        table.append(
+            (
+                printable(name),
+                f"{each}{len(operators):,}",
+                quantity(found.macs[run[0]], ""),
+                quantity(parameter_bytes(graph, operators), "B"),
+            )
+        )
+    alone = int((found.outermost(closed) < 0).sum())
+    rest = f"\n  and {alone:,} operators in no block" if alone else ""
+    return columns(table, right=(1, 2, 3)) + rest
 
 
 def text_summary(graph: OperatorGraph, rows: int = ROWS) -> str:
     """The graph for a person: what goes in and out, totals, operators with their dims, warnings."""
     parts = [_head(graph)]
+    if blocks := _block_table(graph):
+        parts.append(blocks)
     if graph.operators:
         parts.append(_operators(graph, rows))
     if graph.warnings:
