@@ -148,6 +148,7 @@ class Operator:
     reason : why the operator is opaque or its shape unknown; empty otherwise.
     bounded : points of the domain that a mask leaves (causal, sliding window); None: all of them. The nest is
         computed in full; this says what a kernel that skips masked blocks would be left with.
+    updates : it changes a state where it lies (an append to a cache): of its result it writes only what is new.
     runs : of control flow, pairs (key in `OperatorGraph.bodies`, how often that nested graph runs).
     """
 
@@ -167,6 +168,7 @@ class Operator:
     scope: tuple[str, ...] = ()
     reason: str = ""
     bounded: int | None = None
+    updates: bool = False
     runs: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -186,6 +188,15 @@ class Operator:
     def bounded_macs(self) -> int:
         """Multiply-accumulates that a mask leaves; `macs` where there is none."""
         return self.macs if self.bounded is None or not self.macs else self.bounded
+
+    @property
+    def barrier(self) -> str:
+        """Why it cannot share a group with others; empty where it can."""
+        if self.kind is OpKind.OPAQUE:
+            return self.reason or "nothing is known of its loops"
+        if self.updates:
+            return "it updates a cache in place, and whoever reads the cache needs what was there before"
+        return ""
 
     @property
     def in_place(self) -> bool:

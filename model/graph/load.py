@@ -331,6 +331,7 @@ def _operator(
         scope=node.scope,
         reason=nest.reason,
         bounded=loops.bounded,
+        updates=loops.updates,
         runs=tuple((f"{node.identity}/{label}", runs) for label, runs, _ in node.bodies),
     )
 

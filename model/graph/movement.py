@@ -36,6 +36,11 @@ def _moved(
     return Loops(OpKind.MOVEMENT, dims, tuple(inputs), tuple(outputs), linear=linear)
 
 
+def _updated(dims: tuple[Dim, ...], inputs: Sequence[Map], output: Map) -> Loops:
+    """A state that is changed where it lies: its old elements are neither read nor written."""
+    return Loops(OpKind.MOVEMENT, dims, tuple(inputs), (output,), updates=True)
+
+
 def _identity(rank: int) -> tuple[Axis, ...]:
     return axes_of(*range(rank))
 
@@ -168,9 +173,7 @@ def _appended(call: Call, rank: int, axis: int) -> Loops:
     if past.shape[axis] + new.shape[axis] != y.shape[axis]:
         raise Unmodelled("the inputs do not add up to the output")
     inputs = [whole(0, past, 0), Map(1, _identity(rank))]
-    return _moved(
-        element_dims(new.shape), inputs, [Map(0, _shifted(rank, axis, past.shape[axis]))], linear=False
-    )
+    return _updated(element_dims(new.shape), inputs, Map(0, _shifted(rank, axis, past.shape[axis])))
 
 
 def split(call: Call) -> Loops:
@@ -336,12 +339,7 @@ def scatter(call: Call) -> Loops:
         updates = call.input(2)
         moved = [m for m in small if m.position == 1]
         inputs = [whole(0, x, 0), *moved, Map(2, _identity(len(updates.shape)))]
-        return _moved(
-            element_dims(updates.shape),
-            inputs,
-            [whole(0, y, min(y.elements, updates.elements))],
-            linear=False,
-        )
+        return _updated(element_dims(updates.shape), inputs, whole(0, y, min(y.elements, updates.elements)))
     return _moved(
         element_dims(x.shape), [Map(0, _identity(rank)), *small], [Map(0, _identity(rank))], linear=False
     )
@@ -420,7 +418,7 @@ def tensor_scatter(call: Call) -> Loops:
     inputs = [whole(0, cache, 0), Map(1, _identity(rank))]
     if (indices := call.optional(2)) is not None and not indices.is_immediate:
         inputs.append(whole(2, indices))
-    return _moved(element_dims(update.shape), inputs, [whole(0, y, update.elements)], linear=False)
+    return _updated(element_dims(update.shape), inputs, whole(0, y, update.elements))
 
 
 def like(*vector_ops: tuple[str, float]) -> Row:

@@ -132,6 +132,7 @@ class Loops:
     online: bool = False
     linear: bool = False
     bounded: int | None = None
+    updates: bool = False
 
 
 Row = Callable[[Call], Loops]
