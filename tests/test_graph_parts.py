@@ -415,6 +415,12 @@ def test_a_linear_classifier_is_a_product() -> None:
     assert shape_of(graph, "y0") == (5,) and shape_of(graph, "y1") == (5, 3)
 
 
+def test_a_map_of_scores_has_loops_but_no_size() -> None:
+    graph = graph_with("ZipMap", (5, 3), domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2])
+    operator = only(graph)
+    assert words(operator) == "i0=5 i1=3" and shape_of(graph, "y0") is None
+
+
 def test_an_optimizer_step_is_pointwise_on_its_tensor() -> None:
     scalar, count = (), ((), I64)
     graph = graph_with(
@@ -429,7 +435,7 @@ def test_an_optimizer_step_is_pointwise_on_its_tensor() -> None:
     ("domain", "op_type", "inputs", "reason"),
     [
         ("ai.onnx.ml", "TreeEnsembleClassifier", ((5, 4),), "decision tree"),
-        ("ai.onnx.ml", "ZipMap", ((5, 3),), "a map from labels"),
+        ("ai.onnx.ml", "SVMRegressor", ((5, 3),), "support vectors"),
         ("com.microsoft", "QMoE", ((5, 4),), "which experts"),
         ("", "NonZero", ((5, 4),), "depends on values"),
         ("", "SequenceConstruct", ((5, 4),), "sequence of tensors"),

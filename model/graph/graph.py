@@ -304,6 +304,13 @@ class OperatorGraph:
         csr[1].setflags(write=False)
         return csr
 
+    def is_known(self, operator: Operator) -> bool:
+        """Whether the operator's loops are known: its own, or, of control flow, its nested graphs and its results."""
+        if operator.kind is not OpKind.OPAQUE:
+            return True
+        shaped = all(self.tensors[access.tensor].shape is not None for access in operator.outputs)
+        return bool(operator.runs) and shaped
+
     @cached_property
     def operator_by_name(self) -> dict[str, int]:
         """Operator index by name; ``<OpType>_<index>`` works for every operator as well."""

@@ -450,3 +450,9 @@ def features(call: Call) -> Loops:
     read = lead * expected_distinct(x.shape[-1], indices.elements)
     inputs = [whole(0, x, min(read, x.elements)), whole(1, indices)]
     return _moved(element_dims(y.shape), inputs, [Map(0, _identity(len(y.shape)))])
+
+
+def labelled(call: Call) -> Loops:
+    """ZipMap: every score goes into a map under its label; the map itself has no size here."""
+    x = call.input(0)
+    return _moved(element_dims(x.shape), [Map(0, _identity(len(x.shape)))], [], linear=False)

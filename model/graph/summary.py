@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from ..terminal import TOOL, columns, quantity
-from .graph import Operator, OperatorGraph, OpKind, Tensor, TensorRole
+from .graph import Operator, OperatorGraph, Tensor, TensorRole
 from .hierarchy import hierarchy, parameter_bytes
 from .load import size_text
 
@@ -69,7 +69,7 @@ def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
         "reductions": [dim.name for dim in operator.dims if dim.reduction],
         "macs": operator.macs,
         "bounded_macs": operator.bounded_macs,
-        "known": operator.kind is not OpKind.OPAQUE,
+        "known": graph.is_known(operator),
         "reason": operator.reason,
         "inputs": [graph.tensors[access.tensor].name for access in operator.inputs],
         "outputs": [graph.tensors[access.tensor].name for access in operator.outputs],

@@ -40,6 +40,7 @@ from .movement import (
     gather,
     gather_elements,
     gather_tuples,
+    labelled,
     like,
     masked_copy,
     one_hot,
@@ -253,6 +254,7 @@ _MACHINE_LEARNING: dict[str, Row] = {
     "Normalizer": normalized((-1,), ("mul", 1.0), ("add", 1.0), ("div", 1.0)),
     **_same(pointwise(("select", 1.0)), "LabelEncoder", "CategoryMapper"),
     "ArrayFeatureExtractor": features,
+    "ZipMap": labelled,
 }
 
 _TRAINING: dict[str, Row] = {
@@ -302,7 +304,6 @@ REASONS: dict[str, dict[str, str]] = {
                         "the shapes of its operands are not known"),
     },
     "ai.onnx.ml": {
-        "ZipMap": "it makes a map from labels to scores, which has no size here",
         **dict.fromkeys(("CastMap", "DictVectorizer"), "a map has no size here"),
         **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), _TREES),
         **dict.fromkeys(("SVMClassifier", "SVMRegressor"), _VECTORS),
