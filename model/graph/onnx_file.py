@@ -22,7 +22,7 @@ from .functions import FileNode, Functions
 from .inference import Inference, dtype_name
 from .known import NOTHING, Known
 from .sniff import damage
-from .wiring import Warnings, Wiring
+from .wiring import Warnings, Wiring, listed
 
 DEFAULTS_KEY = "tilewright.bind"  # metadata: what symbolic dims stand for where the user does not say
 
@@ -113,7 +113,7 @@ class _File:
                 lever=f"Trip counts and branches of this graph: {have}.",
             )
         if self._parameters.assumed:
-            chosen = ", ".join(f"{name}={self._parameters.values[name]}" for name in self._parameters.assumed)
+            chosen = listed([f"{name}={self._parameters.values[name]}" for name in self._parameters.assumed])
             lever = "Bind them: --bind name=number; branch 1 is then_branch, 2 is else_branch."
             self._warnings.append(("control flow", f"assumed {chosen}", lever))
 
