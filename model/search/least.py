@@ -18,7 +18,8 @@ from ..cost.problem import Problem
 from ..cost.tree import Leaf, Loop, Tree, to_text
 from ..plan.plan import FusionGroup, LevelTile
 from .descent import B_BYTES, B_COUNT, B_MOST, B_SHAPE, BEST_COLUMNS, BOXES, SINGLE, descend, probe, weigh
-from .shapes import Forest, Shapes, Structure, shapes_of, structure_of
+from .shapes import Forest, Shapes, shapes_of
+from .structure import Structure, structure_of
 
 MOST_EVALUATIONS = 2_000_000
 _UNBOUNDED = (1 << 62) - 1
@@ -109,7 +110,7 @@ def _find(
     problem: Problem, structure: Structure, shapes: Shapes, dividing: bool, stages: int, evaluations: int
 ) -> _Found:
     """The search itself: coarse sizes first, because a good tile prunes; then all of them."""
-    room = _Room(problem, shapes, stages)
+    room = _Room(problem, structure, shapes, stages)
     sizes = tile_sizes(problem, structure, dividing)
     best = np.zeros(BEST_COLUMNS, np.int64)
     best[B_BYTES], best[B_SHAPE], best[B_MOST] = _UNBOUNDED, -1, evaluations
@@ -170,7 +171,7 @@ def _table(sizes: list[list[int]]) -> tuple[Ints, Ints]:
 class _Room:
     """A problem's arrays and workspace for the kernels; what they write is written here alone."""
 
-    def __init__(self, problem: Problem, shapes: Shapes, stages: int) -> None:
+    def __init__(self, problem: Problem, structure: Structure, shapes: Shapes, stages: int) -> None:
         arrays = problem.arrays
         operators, accesses = arrays.ops.shape[0], arrays.acc.shape[0]
         self.shapes, self.stages, self.capacity = shapes, stages, problem.machine.capacity_bytes
@@ -179,6 +180,7 @@ class _Room:
         self.path = np.zeros(shapes.path.shape[1:], np.int64)
         self.lengths = np.zeros(operators, np.int64)
         self.online = np.array(problem.space.online, np.int64).reshape(-1, 3)
+        self.twice = np.array(sorted(structure.read_twice), np.int64)
         self.statistics = np.array(problem.statistics, np.int64)
         self.space = (
             np.zeros((accesses, 4), np.int64),
@@ -205,8 +207,9 @@ class _Room:
         shapes, dims = self.shapes, len(sizes)
         descend(
             *self.nest, self.loops, self.path, self.lengths, self.online, self.statistics, shapes.loops, shapes.path,
-            shapes.lengths, shapes.tree, shapes.nest_of, shapes.depths, order, *_table(sizes), self.capacity,
-            self.stages, best, tile, *self.space, np.zeros((BOXES, 2, dims), np.int64), np.zeros(dims, np.int64),
+            shapes.lengths, shapes.tree, shapes.nest_of, shapes.depths, self.twice, order, *_table(sizes),
+            self.capacity, self.stages, best, tile, *self.space, np.zeros((BOXES, 2, dims), np.int64),
+            np.zeros(dims, np.int64),
         )  # fmt: skip
 
     def weigh(self, shape: int, tile: Ints) -> tuple[int, int]:
@@ -260,14 +263,20 @@ def _knobs(
     retain: dict[int, int] = {}
     a = 0
     for o, operator in enumerate(problem.base.operators):
-        path = shapes.loops[n][shapes.path[n, o, : shapes.lengths[n, o]]]
+        path = shapes.loops[n][shapes.path[n, o, : shapes.lengths[n, o]]].tolist()
+        looped = [
+            tile[row[k.LOOP_DIM]] > 1 if row[k.LOOP_STEP] == SINGLE else row[k.LOOP_DIM] in cut
+            for row in path
+        ]
         for access in operator.reads + operator.writes:
-            if problem.base.tensors[access.tensor].home == OUTER:
-                outside = path[: shapes.depths[shape, a]].tolist()
-                retain[access.tensor] = sum(
-                    tile[row[k.LOOP_DIM]] > 1 if row[k.LOOP_STEP] == SINGLE else row[k.LOOP_DIM] in cut
-                    for row in outside
-                )
+            depth = int(shapes.depths[shape, a])
+            touch = int(problem.arrays.acc[a, k.ACC_TOUCH])
+            while depth and not (looped[depth - 1] and touch >> path[depth - 1][k.LOOP_DIM] & 1):
+                depth -= 1
+            if (
+                problem.base.tensors[access.tensor].home == OUTER
+            ):  # the deepest of its reads (`descent.agrees`)
+                retain[access.tensor] = max(retain.get(access.tensor, 0), sum(looped[:depth]))
             a += 1
     order = list(dict.fromkeys(row[k.LOOP_DIM] for row in shapes.loops[n].tolist() if row[k.LOOP_DIM] in cut))
     level = LevelTile(

@@ -3,7 +3,8 @@
 Knows the group's dims, operators and accesses and nothing of extents, sizes or machines: two groups of one structure
 have the same shapes, which are made once. Laws: docs/loop-tree.md, sections 1 and 2. The space: every operator stands
 under a tile loop of each of its dims (loops of one trip change nothing), shared with neighbours or its own; a
-contraction's element loops run in one order for the group; each tensor from or to outside has one depth.
+contraction's element loops run in one order for the group. That a plan gives every tensor one depth is seen to where a
+tile is found (`descent.agrees`).
 
 What can never be the best is left out, for any tile and any capacity: a depth from which the tile can be made smaller
 without being fetched again; and of two ways to run one operator in the same place the one whose every operand has no
@@ -13,8 +14,8 @@ smaller tile, no fewer fetches and no longer a life.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, permutations, product
 from typing import NamedTuple
 
@@ -22,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost import sweep as k
-from ..cost.layout import axis_dims
-from ..cost.nest import OUTER, SimpleAxis
-from ..cost.problem import Problem
 from .descent import SINGLE, TILED
+from .dominance import promising, unbeaten
+from .structure import Structure, StructureAccess
 
 MOST_SHAPES = 20_000
 """Shapes of one structure; beyond them the list ends and the search is not exact."""
@@ -47,119 +47,6 @@ class Node:
     operator: int
     dim: int = -1
     body: Forest = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StructureAccess:
-    """``touch``: dims that address the operand; ``loose``: those whose cuts change how much is fetched in all."""
-
-    tensor: int
-    write: bool
-    touch: int
-    loose: int
-
-
-@dataclass(frozen=True, slots=True)
-class StructureOperator:
-    """Dims of several points only."""
-
-    dims: tuple[int, ...]
-    reductions: tuple[int, ...]
-    contraction: bool
-    pointwise: bool
-    accesses: tuple[StructureAccess, ...]
-
-
-@dataclass(frozen=True)
-class Structure:
-    """What the shapes of a group depend on.
-
-    ``inner``: per tensor whether it stays in the buffer. ``singles``: whether tiles may stay inside element loops; not
-    where registers stand below the buffer, whose loops come between.
-    """
-
-    dims: int
-    operators: tuple[StructureOperator, ...]
-    inner: tuple[bool, ...]
-    barred: tuple[tuple[int, int, int], ...]
-    singles: bool
-
-    @cached_property
-    def batch(self) -> tuple[int, ...]:
-        """Dims that every access of every operator is cut along: outermost, one by one, they cost nothing."""
-        alike = (1 << self.dims) - 1
-        for operator in self.operators:
-            for access in operator.accesses:
-                alike &= access.touch & ~access.loose
-        for _, _, mask in self.barred:
-            alike &= ~mask
-        return tuple(d for d in range(self.dims) if alike >> d & 1)
-
-    @cached_property
-    def uses(self) -> tuple[tuple[object, ...], ...]:
-        """Per dim how every operator and every access has it: dims with equal uses are alike."""
-        return tuple(
-            tuple(
-                (
-                    d in op.dims,
-                    d in op.reductions,
-                    *((a.touch >> d & 1, a.loose >> d & 1) for a in op.accesses),
-                )
-                for op in self.operators
-            )
-            for d in range(self.dims)
-        )
-
-    @cached_property
-    def read_twice(self) -> frozenset[int]:
-        """Tensors from outside that several operators read: one depth, and perhaps one stream."""
-        readers: dict[int, set[int]] = {}
-        for o, operator in enumerate(self.operators):
-            for access in operator.accesses:
-                if not access.write and not self.inner[access.tensor]:
-                    readers.setdefault(access.tensor, set()).add(o)
-        return frozenset(tensor for tensor, found in readers.items() if len(found) > 1)
-
-    @cached_property
-    def elements_in_common(self) -> tuple[int, ...]:
-        """Dims of several contractions: their element loops stand in one order."""
-        count = [0] * self.dims
-        for operator in self.operators:
-            for d in operator.dims if operator.contraction else ():
-                count[d] += 1
-        return tuple(d for d in range(self.dims) if count[d] > 1 and d not in self.batch)
-
-
-def structure_of(problem: Problem) -> Structure:
-    """The structure of a posed group."""
-    base, extents = problem.base, problem.space.extents
-    sized = sum(1 << d for d, extent in enumerate(extents) if extent > 1)
-    operators: list[StructureOperator] = []
-    for operator in base.operators:
-        accesses: list[StructureAccess] = []
-        for write, found in ((False, operator.reads), (True, operator.writes)):
-            for access in found:
-                touch = sum({1 << d for axis in access.axes for d in axis_dims(axis)}) & sized
-                odd = {d for axis in access.axes if not isinstance(axis, SimpleAxis) for d in axis_dims(axis)}
-                accesses.append(
-                    StructureAccess(access.tensor, write, touch, sum(1 << d for d in odd) & sized)
-                )
-        operators.append(
-            StructureOperator(
-                tuple(d for d in operator.dims if extents[d] > 1),
-                tuple(d for d in operator.reductions if extents[d] > 1),
-                operator.contraction,
-                operator.pointwise,
-                tuple(accesses),
-            )
-        )
-    return Structure(
-        len(extents),
-        tuple(operators),
-        tuple(tensor.home != OUTER for tensor in base.tensors),
-        problem.space.barred,
-        problem.machine.levels == 1,
-    )
 
 
 class Way(NamedTuple):
@@ -209,7 +96,9 @@ class Shapes:
 @lru_cache(maxsize=256)
 def shapes_of(structure: Structure) -> Shapes:
     """Enumerate the shapes of a structure, those of the most shared loops first."""
-    return _Enumeration(structure).shapes()
+    found = _Enumeration(structure).shapes()
+    kept = promising(structure, found)
+    return replace(found, nest_of=found.nest_of[kept], depths=found.depths[kept])
 
 
 class _Enumeration:
@@ -381,7 +270,7 @@ class _Enumeration:
                 most = max(2, int(_CHOICES ** (1 / len(choices))))
                 self.exact = self.exact and all(len(options) <= most for options in choices)
                 choices = [options[:most] for options in choices]
-            for options in self.agreed(choices, frozenset(range(len(self.orders))), {}):
+            for options in self.agreed(choices, frozenset(range(len(self.orders)))):
                 number = min(frozenset.intersection(*(frozenset(option.ways) for option in options)))
                 ways = [option.ways[number] for option in options]
                 if len(rows) >= MOST_SHAPES:
@@ -395,28 +284,16 @@ class _Enumeration:
                 rows[nests.setdefault(key, len(nests)), *depths] = None
         return self.packed(list(nests), list(rows))
 
-    def agreed(
-        self, choices: list[list[Option]], orders: frozenset[int], said: dict[int, int]
-    ) -> Iterator[tuple[Option, ...]]:
-        """One option of each operator, where they agree on an order of elements and on each tensor's depth."""
+    def agreed(self, choices: list[list[Option]], orders: frozenset[int]) -> Iterator[tuple[Option, ...]]:
+        """One option of each operator, where they agree on an order of elements."""
         if not choices:
             yield ()
             return
-        o = len(self.structure.operators) - len(choices)
         for option in choices[0]:
             both = orders & option.ways.keys()
-            if not both:
-                continue
-            depths = option.ways[min(both)].depths  # of such a tensor the same in all ways
-            here = {
-                access.tensor: depth
-                for access, depth in zip(self.structure.operators[o].accesses, depths, strict=True)
-                if access.tensor in self.structure.read_twice
-            }
-            if any(said.get(tensor, depth) != depth for tensor, depth in here.items()):
-                continue
-            for rest in self.agreed(choices[1:], both, said | here):
-                yield (option, *rest)
+            if both:
+                for rest in self.agreed(choices[1:], both):
+                    yield (option, *rest)
 
     def all_forests(self) -> Iterator[Forest]:
         """The shared loops of the whole group, under loops over its batch dims."""
@@ -509,17 +386,11 @@ class _Enumeration:
 
 def _unbeaten(options: list[Option]) -> list[Option]:
     """Without those that another one beats in every cost, in at least as many orders of element loops."""
-    if len(options) < 2:
-        return options
-    costs = np.array([option.cost for option in options], np.int16).reshape(len(options), -1)
     ways = [frozenset(option.ways) for option in options]
-    order = np.argsort(costs.sum(axis=1), kind="stable")  # only a smaller sum can beat
-    kept: list[int] = []
-    for i in order.tolist():
-        beaten = np.flatnonzero((costs[kept] <= costs[i]).all(axis=1)) if kept else ()
-        if not any(ways[i] <= ways[kept[j]] for j in beaten):
-            kept.append(i)
-    return [options[i] for i in kept]
+    orders = sorted(frozenset().union(*ways))
+    missing = [[number not in way for number in orders] for way in ways]
+    costs = [(*option.cost, *lacks) for option, lacks in zip(options, missing, strict=True)]
+    return [options[i] for i in unbeaten(np.array(costs, np.int8))]
 
 
 def _above(forest: Forest) -> dict[int, list[int]]:
