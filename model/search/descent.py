@@ -33,11 +33,11 @@ from ..cost.traffic import count_access, prepare
 
 TILED, SINGLE = 0, 1
 """``LOOP_STEP`` of a shape's loops: the tile of its dim, or single elements."""
-B_BYTES, B_SHAPE, B_COUNT, B_MOST = 0, 1, 2, 3
-"""Columns of ``best``: least bytes so far, their shape, evaluations so far, and how many there may be."""
-BEST_COLUMNS = 4
+B_BYTES, B_SHAPE, B_COUNT, B_MOST, B_CUT = 0, 1, 2, 3, 4
+"""Columns of ``best``: least bytes so far, their shape, evaluations so far, how many there may be, 1: they ended."""
+BEST_COLUMNS = 5
 BOXES = 512
-"""Boxes that can wait: at most one per halving of every dim; a group of more is cut off by its evaluations."""
+"""Boxes that can wait: at most one per halving of every dim. Where they do not suffice the search ends."""
 
 _NEST = "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1]"
 
@@ -241,7 +241,8 @@ def descend(
             boxes[0, 1, d] = number[d] - 1
         waiting = 1
         while waiting > 0:
-            if best[B_COUNT] >= best[B_MOST]:
+            if best[B_COUNT] + dims + 3 > best[B_MOST] or waiting + 2 > boxes.shape[0]:  # what a box may take
+                best[B_CUT] = 1
                 return
             waiting -= 1
             low, high = boxes[waiting, 0], boxes[waiting, 1]

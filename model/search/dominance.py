@@ -40,36 +40,49 @@ def unbeaten(costs: Costs) -> Ints:
 def promising(structure: Structure, shapes: Shapes) -> Ints:
     """Shapes that no other one beats; all of them where more than tiles and their lives counts.
 
-    That is where one stream serves several reads, where pointwise work may be done in place, and where running
-    statistics take room.
+    That is where one stream serves several reads, and where running statistics take room.
     """
-    pointwise = any(operator.pointwise for operator in structure.operators)
-    if len(structure.operators) < 2 or pointwise or structure.read_twice or structure.running:
+    if len(structure.operators) < 2 or structure.read_twice or structure.running:
         return np.arange(len(shapes.nest_of))
-    parts: list[NDArray[np.int64]] = []
+    parts: list[Ints] = []
+    made: dict[int, Ints] = {}  # per tensor in the buffer the depth of its tile
     a = 0
     for o, operator in enumerate(structure.operators):
+        depths: list[Ints] = []
         for access in operator.accesses:
             inner = structure.inner[access.tensor]
-            if access.write or not inner:
-                depth = _effective(shapes, o, access.touch, shapes.depths[:, a])
-                state = _states(shapes, structure.dims, o, depth)
-                for d in range(structure.dims):
-                    if access.touch >> d & 1:
-                        parts.append(2 - state[:, d])
-                    if not access.touch >> d & 1 or access.loose >> d & 1:
-                        parts.append(state[:, d])
-                last = o
-                if inner:
-                    readers = [
-                        q
-                        for q, op in enumerate(structure.operators)
-                        for r in op.accesses
-                        if r.tensor == access.tensor
-                    ]
-                    last = max(readers)
-                parts.extend(_lives(shapes, o, last, depth))
+            if inner and not access.write:
+                depths.append(made[access.tensor])
+                a += 1
+                continue
+            depth = _effective(shapes, o, access.touch, shapes.depths[:, a])
+            depths.append(depth)
             a += 1
+            state = _states(shapes, structure.dims, o, depth)
+            for d in range(structure.dims):
+                if access.touch >> d & 1:
+                    parts.append(2 - state[:, d])
+                if not access.touch >> d & 1 or access.loose >> d & 1:
+                    parts.append(state[:, d])
+            last = o
+            if inner:
+                made[access.tensor] = depth
+                last = max(
+                    q
+                    for q, reader in enumerate(structure.operators)
+                    if any(read.tensor == access.tensor for read in reader.accesses)
+                )
+            parts.extend(_lives(shapes, o, last, depth))
+        if (
+            operator.pointwise
+        ):  # in place where input and output come and go together: then the larger tile counts
+            pairs = list(zip(operator.accesses, depths, strict=True))
+            parts.extend(
+                (one != other).astype(np.int64)
+                for read, one in pairs
+                for write, other in pairs
+                if write.write and not read.write and read.touch == write.touch
+            )
     return unbeaten(np.stack(parts, axis=1).astype(np.int8))
 
 

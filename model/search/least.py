@@ -17,13 +17,26 @@ from ..cost.nest import OUTER
 from ..cost.problem import Problem
 from ..cost.tree import Leaf, Loop, Tree, to_text
 from ..plan.plan import FusionGroup, LevelTile
-from .descent import B_BYTES, B_COUNT, B_MOST, B_SHAPE, BEST_COLUMNS, BOXES, SINGLE, descend, probe, weigh
+from .descent import (
+    B_BYTES,
+    B_COUNT,
+    B_CUT,
+    B_MOST,
+    B_SHAPE,
+    BEST_COLUMNS,
+    BOXES,
+    SINGLE,
+    descend,
+    probe,
+    weigh,
+)
 from .shapes import Forest, Shapes, shapes_of
 from .structure import Structure, structure_of
 
 MOST_EVALUATIONS = 2_000_000
 _UNBOUNDED = (1 << 62) - 1
 _EVERY_SIZE = 64  # extents up to which a dim of windows or look-ups is cut in every size
+_MOST_TRIPS = 2048  # of each number up to it the tile is tried, and each tile up to it; beyond, doublings
 
 Ints = NDArray[np.int64]
 
@@ -36,7 +49,8 @@ class Least:
     ----------
     bytes : moved between outer level and buffer, each tensor and direction rounded up once.
     footprint_bytes : of the buffer at the peak.
-    group : the operators with the knobs of this mapping.
+    group : the operators with the knobs of this mapping, its tiles as small as move no more.
+    roomy : the same with tiles as large as fit and move no more: for units that want to be fed.
     exact : whether no mapping of the space moves less (`shapes.py` names the space).
     evaluations : footprints and traffics that were counted.
     """
@@ -44,6 +58,7 @@ class Least:
     bytes: int
     footprint_bytes: int
     group: FusionGroup
+    roomy: FusionGroup
     exact: bool
     evaluations: int
 
@@ -89,6 +104,7 @@ def least_traffic(
         bytes=found.bytes,
         footprint_bytes=found.footprint_bytes,
         group=_knobs(problem, shapes, found.shape, found.tile, group, stages),
+        roomy=_knobs(problem, shapes, found.shape, found.roomy, group, stages),
         exact=found.exact,
         evaluations=found.evaluations if fresh else 0,
     )
@@ -96,12 +112,13 @@ def least_traffic(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``shape`` -1: nothing fits."""
+    """``shape`` -1: nothing fits. ``roomy``: the largest tile beside the smallest."""
 
     bytes: int
     footprint_bytes: int
     shape: int
     tile: tuple[int, ...]
+    roomy: tuple[int, ...]
     exact: bool
     evaluations: int
 
@@ -118,17 +135,27 @@ def _find(
     order = room.order(sizes)
     for tried in (_thinned(sizes), sizes):
         room.descend(tried, order, best, tile)
-    shape = int(best[B_SHAPE])
-    footprint = room.shrink(shape, sizes, tile, int(best[B_BYTES])) if shape >= 0 else 0
-    exact = shapes.exact and bool(best[B_COUNT] < best[B_MOST])
-    return _Found(int(best[B_BYTES]), footprint, shape, tuple(tile.tolist()), exact, int(best[B_COUNT]))
+    shape, least = int(best[B_SHAPE]), int(best[B_BYTES])
+    complete = max(problem.space.extents, default=1) <= _MOST_TRIPS**2
+    exact = shapes.exact and complete and not best[B_CUT]
+    if shape < 0:
+        return _Found(least, 0, shape, (), (), exact, int(best[B_COUNT]))
+    footprint = room.shrink(shape, sizes, tile, least)
+    roomy = tile.copy()
+    room.grow(shape, tile_sizes(problem, structure, dividing, batch=True), roomy, least)
+    return _Found(
+        least, footprint, shape, tuple(tile.tolist()), tuple(roomy.tolist()), exact, int(best[B_COUNT])
+    )
 
 
-def tile_sizes(problem: Problem, structure: Structure, dividing: bool) -> list[list[int]]:
+def tile_sizes(
+    problem: Problem, structure: Structure, dividing: bool, batch: bool = False
+) -> list[list[int]]:
     """Per dim the sizes worth trying, ascending: for each number of trips the smallest, or the divisors.
 
     A larger tile of as many trips moves the same and holds more. Where windows overlap or look-ups repeat, what moves
-    follows the sizes themselves: every one is tried while they are few.
+    follows the sizes themselves: every one is tried while they are few. Dims of a batch are cut into single ones
+    unless `batch`.
     """
     loose = 0
     for operator in structure.operators:
@@ -136,15 +163,19 @@ def tile_sizes(problem: Problem, structure: Structure, dividing: bool) -> list[l
             loose |= access.loose
     out: list[list[int]] = []
     for d, extent in enumerate(problem.space.extents):
-        if d in structure.batch:
+        if d in structure.batch and not batch:
             out.append([1])
         elif dividing:
-            out.append([size for size in range(1, extent + 1) if extent % size == 0])
+            low = [size for size in range(1, min(isqrt(extent), 1 << 20) + 1) if extent % size == 0]
+            out.append(sorted({*low, *(extent // size for size in low)}))
         elif loose >> d & 1 and extent <= _EVERY_SIZE:
             out.append(list(range(1, extent + 1)))
         else:
-            root = isqrt(extent)
-            out.append(sorted({*range(1, root + 1), *(-(-extent // trips) for trips in range(1, root + 2))}))
+            root = min(isqrt(extent), _MOST_TRIPS)
+            doubled = {1 << i for i in range(extent.bit_length() if extent > root**2 + 2 * root else 0)}
+            out.append(
+                sorted({*range(1, root + 1), *(-(-extent // t) for t in range(1, root + 2)), *doubled})
+            )
     return out
 
 
@@ -238,6 +269,23 @@ class _Room:
                     low = middle + 1
             tile[d] = row[high]
         return self.weigh(shape, tile)[1]
+
+    def grow(self, shape: int, sizes: list[list[int]], tile: Ints, least: int) -> None:
+        """Make the tile as large as moves no more and fits: dim by dim in turn to about twice its size."""
+        growing = True
+        while growing:
+            growing = False
+            for d, row in enumerate(sizes):
+                before = int(tile[d])
+                larger = [size for size in row if size > before]
+                if not larger:
+                    continue
+                tile[d] = max((size for size in larger if size <= 2 * before), default=larger[0])
+                moved, footprint = self.weigh(shape, tile)
+                if moved <= least and footprint <= self.capacity:
+                    growing = True
+                else:
+                    tile[d] = before
 
 
 def _knobs(
