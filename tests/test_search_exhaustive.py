@@ -32,7 +32,7 @@ from tests.test_walker import plain
 
 GROUPS = 300
 KINDS = ("product",) * 4 + ("pointwise", "softmax", "window") * 2 + ("reduce",)
-MOST_WALKS = 240  # groups of more trees, tiles and orders are passed over
+MOST_WALKS = 160  # groups of more trees, tiles and orders are passed over
 
 
 # Groups.

@@ -27,9 +27,9 @@ from .descent import SINGLE, TILED
 from .dominance import promising, unbeaten
 from .structure import Structure, StructureAccess
 
-MOST_SHAPES = 20_000
+MOST_SHAPES = 60_000
 """Shapes of one structure; beyond them the list ends and the search is not exact."""
-_FREE_OPERATORS = 3  # of a group whose loops may be shared in any way; in larger ones what can be shared is
+_FREE_OPERATORS = 4  # of a group whose loops may be shared in any way; in larger ones what can be shared is
 _CHOICES = 2_000  # of the options of a larger group's operators together, under given shared loops
 _FREE_DIMS = (
     4  # of one operator whose loops may stand in any order; of more, dims that are alike stay together
@@ -38,6 +38,8 @@ _MOST_ORDERS = 120  # of one operator's own loops, or of its elements
 
 Ints = NDArray[np.int64]
 Forest = tuple["Node", ...]
+_Nest = tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]
+"""Shared loops, and per operator its own tile loops and its element loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,9 @@ class Way(NamedTuple):
     depths: tuple[int, ...]
 
 
+_NO_WAY = Way((), (), ())
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """Equally good ways to run an operator under given shared loops.
@@ -67,6 +72,11 @@ class Option:
 
     cost: tuple[int, ...]
     ways: dict[int, Way]
+
+    @property
+    def orders(self) -> int:
+        """The orders of the element loops in common that it can have, as a mask."""
+        return sum(1 << number for number in self.ways)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +260,14 @@ class _Enumeration:
     def shapes(self) -> Shapes:
         """Every combination of shared loops and options, each nest once."""
         structure = self.structure
-        nests: dict[tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]], int] = {}
+        nests: dict[tuple[object, ...], int] = {}
+        parts: list[_Nest] = []
         rows: dict[tuple[int, ...], None] = {}
         writers = {a.tensor: o for o, op in enumerate(structure.operators) for a in op.accesses if a.write}
-        for forest in self.all_forests():
+        inner = [
+            [a.tensor if structure.inner[a.tensor] else -1 for a in op.accesses] for op in structure.operators
+        ]
+        for number, forest in enumerate(self.all_forests()):
             above = _above(forest)
             kept = {
                 t: min(
@@ -262,38 +276,54 @@ class _Enumeration:
                     for a in op.accesses
                     if a.tensor == t and not a.write
                 )
-                for t, inner in enumerate(structure.inner)
-                if inner
+                for t, inside in enumerate(structure.inner)
+                if inside
             }
-            choices = [self.options(o, tuple(above[o])) for o in range(len(structure.operators))]
-            if len(choices) > _FREE_OPERATORS:
-                most = max(2, int(_CHOICES ** (1 / len(choices))))
-                self.exact = self.exact and all(len(options) <= most for options in choices)
-                choices = [options[:most] for options in choices]
-            for options in self.agreed(choices, frozenset(range(len(self.orders)))):
-                number = min(frozenset.intersection(*(frozenset(option.ways) for option in options)))
-                ways = [option.ways[number] for option in options]
+            choices: list[list[tuple[int, list[Way], list[tuple[int, ...]]]]] = []
+            for o in range(len(structure.operators)):
+                options = self.options(o, tuple(above[o]))
+                if len(structure.operators) > _FREE_OPERATORS:
+                    most = max(2, int(_CHOICES ** (1 / len(structure.operators))))
+                    self.exact = self.exact and len(options) <= most
+                    options = options[:most]
+                choices.append([self.placed(option, inner[o], kept) for option in options])
+            for mask, chosen in self.agreed(choices, (1 << len(self.orders)) - 1):
                 if len(rows) >= MOST_SHAPES:
                     self.exact = False
-                    return self.packed(list(nests), list(rows))
-                depths: list[int] = []
-                for operator, way in zip(structure.operators, ways, strict=True):
-                    for access, depth in zip(operator.accesses, way.depths, strict=True):
-                        depths.append(kept[access.tensor] if depth < 0 else depth)
-                key = (forest, tuple(way.loops for way in ways), tuple(way.elements for way in ways))
-                rows[nests.setdefault(key, len(nests)), *depths] = None
-        return self.packed(list(nests), list(rows))
+                    return self.packed(parts, list(rows))
+                order = (mask & -mask).bit_length() - 1
+                ways = [found[1][order] for found in chosen]
+                key = (number, *((way.loops, way.elements) for way in ways))
+                nest = nests.setdefault(key, len(nests))
+                if nest == len(parts):
+                    loops, elements = tuple(way.loops for way in ways), tuple(way.elements for way in ways)
+                    parts.append((forest, loops, elements))
+                rows[nest, *(depth for found in chosen for depth in found[2][order])] = None
+        return self.packed(parts, list(rows))
 
-    def agreed(self, choices: list[list[Option]], orders: frozenset[int]) -> Iterator[tuple[Option, ...]]:
-        """One option of each operator, where they agree on an order of elements."""
+    def placed(
+        self, option: Option, inner: list[int], kept: dict[int, int]
+    ) -> tuple[int, list[Way], list[tuple[int, ...]]]:
+        """An option's orders as a mask, and per order its way and the depths with those of what stays inside."""
+        ways = [option.ways.get(number, _NO_WAY) for number in range(len(self.orders))]
+        depths = [
+            tuple(kept[t] if t >= 0 else depth for t, depth in zip(inner, way.depths, strict=False))
+            for way in ways
+        ]
+        return option.orders, ways, depths
+
+    def agreed(
+        self, choices: list[list[tuple[int, list[Way], list[tuple[int, ...]]]]], orders: int
+    ) -> Iterator[tuple[int, tuple[tuple[int, list[Way], list[tuple[int, ...]]], ...]]]:
+        """One option of each operator, where they agree on an order of elements; the orders as a mask."""
         if not choices:
-            yield ()
+            yield orders, ()
             return
         for option in choices[0]:
-            both = orders & option.ways.keys()
+            both = orders & option[0]
             if both:
-                for rest in self.agreed(choices[1:], both):
-                    yield (option, *rest)
+                for mask, rest in self.agreed(choices[1:], both):
+                    yield mask, (option, *rest)
 
     def all_forests(self) -> Iterator[Forest]:
         """The shared loops of the whole group, under loops over its batch dims."""
@@ -341,7 +371,7 @@ class _Enumeration:
 
     def packed(
         self,
-        nests: list[tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]],
+        nests: list[_Nest],
         rows: list[tuple[int, ...]],
     ) -> Shapes:
         """The arrays."""
