@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,43 @@ def test_a_larger_buffer_never_moves_more(graph) -> None:
             CostRequest(graph, one_buffer(1 << 30), whole(graph), "int8")
         ).totals.compulsory_dram_bytes
     )
+
+
+def stationary(m: int, n: int, k: int, capacity: int, dividing: bool) -> int:
+    """Least traffic of a product by its closed form: one operand held t1 by t2, the third dim streamed one by one.
+
+    With C held `tm` by `tn`: |A| ceil(N/tn) + |B| ceil(M/tm) + |C|. With A held `tm` by `tk`, r = ceil(K/tk):
+    |A| + |B| ceil(M/tm) + (2r - 1) |C|; with B alike. Room: t1 t2 + min(t1, t2) + 1.
+    """
+
+    def sizes(extent: int) -> list[int]:
+        return [t for t in range(1, extent + 1) if not dividing or extent % t == 0]
+
+    def holds(one: int, other: int):
+        return [
+            (-(-one // s), -(-other // t))
+            for s in sizes(one)
+            for t in sizes(other)
+            if s * t + min(s, t) + 1 <= capacity
+        ]
+
+    a, b, c = m * k, k * n, m * n
+    found = [a * cols + b * rows + c for rows, cols in holds(m, n)]
+    found += [a + b * rows + (2 * sums - 1) * c for rows, sums in holds(m, k)]
+    found += [b + a * cols + (2 * sums - 1) * c for sums, cols in holds(k, n)]
+    return min(found)
+
+
+@pytest.mark.parametrize("dividing", [False, True])
+def test_one_product_is_its_closed_form(dividing: bool) -> None:
+    draw = random.Random(11)
+    for _ in range(60):
+        m, n, k = (draw.choice((1, 2, 3, 7, 12, 24, 30, 41, 64)) for _ in range(3))
+        capacity = draw.randint(3, 1500)
+        graph = product(m, n, k)
+        tuned = tune_tiles(CostRequest(graph, one_buffer(capacity), whole(graph), "int8"), dividing=dividing)
+        assert moved(tuned.result.totals) == stationary(m, n, k, capacity, dividing), (m, n, k, capacity)
+        assert tuned.exact
 
 
 def test_heads_cost_nothing_outermost() -> None:
