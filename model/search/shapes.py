@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice, permutations, product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -27,10 +28,12 @@ from .descent import SINGLE, TILED
 from .dominance import promising, unbeaten
 from .structure import Structure, StructureAccess
 
-MOST_SHAPES = 60_000
+MOST_SHAPES = 40_000
 """Shapes of one structure; beyond them the list ends and the search is not exact."""
-_FREE_OPERATORS = 4  # of a group whose loops may be shared in any way; in larger ones what can be shared is
-_CHOICES = 2_000  # of the options of a larger group's operators together, under given shared loops
+_FREE_GROUP = (
+    4,
+    6,
+)  # operators and dims of a group whose loops may be shared in any way; in larger ones all that can
 _FREE_DIMS = (
     4  # of one operator whose loops may stand in any order; of more, dims that are alike stay together
 )
@@ -73,10 +76,13 @@ class Option:
     cost: tuple[int, ...]
     ways: dict[int, Way]
 
-    @property
-    def orders(self) -> int:
-        """The orders of the element loops in common that it can have, as a mask."""
-        return sum(1 << number for number in self.ways)
+
+class _Placed(NamedTuple):
+    """An option under certain shared loops: its orders of elements as a mask, and per order the way and all depths."""
+
+    orders: int
+    ways: list[Way]
+    depths: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +273,8 @@ class _Enumeration:
         inner = [
             [a.tensor if structure.inner[a.tensor] else -1 for a in op.accesses] for op in structure.operators
         ]
-        for number, forest in enumerate(self.all_forests()):
+        forests, free = self.all_forests()
+        for number, forest in enumerate(forests):
             above = _above(forest)
             kept = {
                 t: min(
@@ -279,72 +286,77 @@ class _Enumeration:
                 for t, inside in enumerate(structure.inner)
                 if inside
             }
-            choices: list[list[tuple[int, list[Way], list[tuple[int, ...]]]]] = []
-            for o in range(len(structure.operators)):
-                options = self.options(o, tuple(above[o]))
-                if len(structure.operators) > _FREE_OPERATORS:
-                    most = max(2, int(_CHOICES ** (1 / len(structure.operators))))
-                    self.exact = self.exact and len(options) <= most
-                    options = options[:most]
-                choices.append([self.placed(option, inner[o], kept) for option in options])
+            options = [self.options(o, tuple(above[o])) for o in range(len(structure.operators))]
+            if not free:
+                options = self.fewer(options, MOST_SHAPES // len(forests))
+            choices = [[self.placed(one, inner[o], kept) for one in each] for o, each in enumerate(options)]
             for mask, chosen in self.agreed(choices, (1 << len(self.orders)) - 1):
                 if len(rows) >= MOST_SHAPES:
                     self.exact = False
                     return self.packed(parts, list(rows))
                 order = (mask & -mask).bit_length() - 1
-                ways = [found[1][order] for found in chosen]
+                ways = [found.ways[order] for found in chosen]
                 key = (number, *((way.loops, way.elements) for way in ways))
                 nest = nests.setdefault(key, len(nests))
                 if nest == len(parts):
                     loops, elements = tuple(way.loops for way in ways), tuple(way.elements for way in ways)
                     parts.append((forest, loops, elements))
-                rows[nest, *(depth for found in chosen for depth in found[2][order])] = None
+                rows[nest, *(depth for found in chosen for depth in found.depths[order])] = None
         return self.packed(parts, list(rows))
 
-    def placed(
-        self, option: Option, inner: list[int], kept: dict[int, int]
-    ) -> tuple[int, list[Way], list[tuple[int, ...]]]:
-        """An option's orders as a mask, and per order its way and the depths with those of what stays inside."""
+    def fewer(self, options: list[list[Option]], most: int) -> list[list[Option]]:
+        """The first options of each operator, so that they make about `most` combinations."""
+        several = sum(len(each) > 1 for each in options)
+        if prod(len(each) for each in options) <= most:
+            return options
+        self.exact = False
+        return [each[: max(2, int(most ** (1 / several)))] for each in options]
+
+    def placed(self, option: Option, inner: list[int], kept: dict[int, int]) -> _Placed:
+        """An option under certain shared loops, where the depths of what stays inside are known."""
         ways = [option.ways.get(number, _NO_WAY) for number in range(len(self.orders))]
         depths = [
             tuple(kept[t] if t >= 0 else depth for t, depth in zip(inner, way.depths, strict=False))
             for way in ways
         ]
-        return option.orders, ways, depths
+        return _Placed(sum(1 << number for number in option.ways), ways, depths)
 
-    def agreed(
-        self, choices: list[list[tuple[int, list[Way], list[tuple[int, ...]]]]], orders: int
-    ) -> Iterator[tuple[int, tuple[tuple[int, list[Way], list[tuple[int, ...]]], ...]]]:
+    def agreed(self, choices: list[list[_Placed]], orders: int) -> Iterator[tuple[int, tuple[_Placed, ...]]]:
         """One option of each operator, where they agree on an order of elements; the orders as a mask."""
         if not choices:
             yield orders, ()
             return
         for option in choices[0]:
-            both = orders & option[0]
+            both = orders & option.orders
             if both:
                 for mask, rest in self.agreed(choices[1:], both):
                     yield mask, (option, *rest)
 
-    def all_forests(self) -> Iterator[Forest]:
-        """The shared loops of the whole group, under loops over its batch dims."""
+    def all_forests(self) -> tuple[list[Forest], bool]:
+        """The shared loops of the whole group, under loops over its batch dims; whether these are all there are."""
         count = len(self.structure.operators)
         batch = self.structure.batch if count > 1 else ()
-        if count <= _FREE_OPERATORS:
-            bodies = self.forests(0, count, batch)
+        dims = tuple(
+            d
+            for d in range(self.structure.dims)
+            if d not in batch and any(d in op.dims for op in self.structure.operators)
+        )
+        free = count <= _FREE_GROUP[0] and (count == 1 or len(dims) <= _FREE_GROUP[1])
+        if free:
+            bodies = list(self.forests(0, count, batch))
         else:
             self.exact = False
-            dims = tuple(d for d in range(self.structure.dims) if d not in batch)
-            orders = self.arranged(
-                tuple(d for d in dims if any(d in op.dims for op in self.structure.operators))
-            )
+            orders = self.arranged(dims)
             grown = (
                 self.grown(0, count, order[:cut]) for order in orders for cut in range(len(order), -1, -1)
             )
-            bodies = iter(dict.fromkeys(grown))
+            bodies = list(dict.fromkeys(grown))
+        out: list[Forest] = []
         for body in bodies:
             for d in reversed(batch):
                 body = (Node(-1, d, body),)
-            yield body
+            out.append(body)
+        return out, free
 
     def grown(self, first: int, last: int, order: tuple[int, ...]) -> Forest:
         """The canonical tree of a loop order (docs/loop-tree.md, section 1): loops over single operators are theirs."""
