@@ -3,7 +3,7 @@
 The parent starts ``python -m model.graph.child``, sends one line of JSON and the file's bytes, and waits
 with a time limit, a memory limit and an optional ``cancelled`` question; the child answers JSON (`raw.py`).
 The child also limits itself where the system can (``resource``). Knows processes and limits; what is read
-from the bytes is `onnx_file.py`'s, imported only in the child.
+from the bytes is `readers.py`'s, imported only in the child.
 """
 
 from __future__ import annotations
@@ -187,10 +187,10 @@ def main() -> int:
     content = sys.stdin.buffer.read()
     _limit_self(int(request["memory"]) + len(content), int(request["seconds"]) + 1)
     gc.disable()  # one short run over millions of objects that nothing will need afterwards
-    from .onnx_file import read_model
+    from .readers import read
 
     try:
-        text = json.dumps(read_model(content, request["bindings"]), separators=(",", ":"))
+        text = json.dumps(read(content, request["bindings"]), separators=(",", ":"))
     except TilewrightError as error:
         kind = "usage" if isinstance(error, UsageError) else "file"
         text = _error(kind, error.what, error.where, error.lever)

@@ -202,6 +202,7 @@ class OperatorGraph:
     symbols : symbolic dims that the file declares, in order of appearance.
     refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers, a
         size that 64 bits cannot count); empty where nothing stands against it.
+    fusions : groups of operators that the file itself fuses (a compiler's output); empty where it has none.
     """
 
     name: str
@@ -213,6 +214,7 @@ class OperatorGraph:
     symbols: tuple[str, ...] = ()
     warnings: tuple[GraphWarning, ...] = field(default=())
     refusal: str = ""
+    fusions: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def producer(self) -> NDArray[np.int32]:

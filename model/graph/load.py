@@ -1,7 +1,7 @@
 """From a file or the name of a sample to an `OperatorGraph`.
 
 Sniffs the bytes, has the child process read them, gives every node its loop nest from the table. Knows the
-order of these steps and the naming rules; how ONNX looks is the child's, what an op type means the table's.
+order of these steps and the naming rules; how a format looks is its reader's, what an op type means the table's.
 No Qt, no global state: safe in any worker thread.
 """
 
@@ -39,13 +39,13 @@ def load_graph(
 
     Parameters
     ----------
-    source : path of an ONNX file, or the name of a packaged sample.
+    source : path of a model file in one of `sniff.Format`, or the name of a packaged sample.
     bindings : numbers for symbolic dims; others get defaults, and a warning says which.
     cancelled : asked every 50 ms from this thread; reading stops once it says True.
 
     Raises
     ------
-    FileError : no such file, not an ONNX file, damaged, or beyond the reader's limits.
+    FileError : no such file, no format that is read here, damaged, or beyond the reader's limits.
     UsageError : `bindings` names symbols that the file does not have, or numbers that no dim can have.
     child.Cancelled : `cancelled` said True.
     """
@@ -105,7 +105,17 @@ def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> O
         symbols=raw.symbols,
         warnings=tuple(warnings),
         refusal=raw.refusal or _uncountable(operators, tensors),
+        fusions=_fusions(raw),
     )
+
+
+def _fusions(raw: RawGraph) -> tuple[tuple[int, ...], ...]:
+    """The file's own groups as operator indices; what was folded away is in none."""
+    if not raw.groups:
+        return ()
+    index_of = {node.identity: index for index, node in enumerate(raw.nodes)}
+    groups = (tuple(sorted({index_of[i] for i in group if i in index_of})) for group in raw.groups)
+    return tuple(group for group in groups if group)
 
 
 def _uncountable(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...]) -> str:

@@ -27,7 +27,7 @@ from .wiring import Warnings, Wiring
 VALUES_LIMIT = 4096  # elements of a constant that the table may look at (axes, pads, indices)
 DEFAULTS_KEY = "tilewright.bind"  # metadata: what symbolic dims stand for where the user does not say
 _NAME_LIMIT = 20_000  # characters of any text that is passed on
-_QUOTED = re.compile(r"'([^']+)'")  # the filled items of a list of texts that Python has printed
+_QUOTED = re.compile(r"'([^']*)'")  # the items of a list of texts that Python has printed
 
 
 def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
@@ -40,10 +40,11 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     """
     model = _parse(content)
     _check_text(model)
-    return _read(model, given)
+    return facts(model, given)
 
 
-def _read(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
+def facts(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
+    """The same of a model that is parsed already."""
     warnings: Warnings = []
     constants, nodes = _take_constants(model.graph, expand(model, warnings), warnings)
     inputs = [value for value in model.graph.input if value.name not in constants]
@@ -459,7 +460,7 @@ def _torch_scope(written: str) -> list[str]:
     """``['', 'm', 'm.layers.0', 'm.layers.0.mlp', 'mul_3']`` is m / layers.0 / mlp; the last is the node."""
     path: list[str] = []
     before = ""
-    for scope in _QUOTED.findall(written[:_NAME_LIMIT])[:-1]:
+    for scope in filter(None, _QUOTED.findall(written[:_NAME_LIMIT])[:-1]):
         path.append(scope.removeprefix(f"{before}.") if before else scope)
         before = scope
     return path

@@ -71,7 +71,13 @@ class RawNode:
 
 @dataclass(frozen=True, slots=True)
 class RawGraph:
-    """A whole file, nodes in topological order. ``refusal``: why nothing may be simulated; else ""."""
+    """A whole file, nodes in topological order.
+
+    Attributes
+    ----------
+    refusal : why nothing may be simulated; else "".
+    groups : identities of nodes that the file itself fuses, per group.
+    """
 
     name: str
     inputs: tuple[str, ...]
@@ -82,6 +88,7 @@ class RawGraph:
     bindings: tuple[tuple[str, int], ...]
     warnings: tuple[tuple[str, str, str], ...]
     refusal: str
+    groups: tuple[tuple[str, ...], ...] = ()
 
 
 def read_answer(text: bytes, where: str) -> RawGraph:
@@ -112,6 +119,7 @@ def read_answer(text: bytes, where: str) -> RawGraph:
             bindings=tuple((_text(name), _integer(number)) for name, number in answer["bindings"]),
             warnings=tuple((_text(a), _text(b), _text(c)) for a, b, c in answer["warnings"]),
             refusal=_text(answer["refusal"]),
+            groups=_tuple(answer.get("groups", []), _texts),
         )
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         raise FileError(

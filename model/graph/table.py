@@ -7,6 +7,7 @@ domain. An op type without a row is opaque: compulsory bytes, a barrier, a reaso
 
 from __future__ import annotations
 
+from .aten import ROWS as ATEN
 from .contractions import conv, conv_transpose, einsum, gemm, matmul
 from .elementwise import (
     arg_reduce,
@@ -47,6 +48,7 @@ from .movement import (
 )
 from .row import Call, Loops, Map, Operand, Row, Unmodelled
 from .windows import lrn, pool, resize
+from .xla import ROWS as XLA
 
 
 def _unary(*names: str) -> dict[str, Row]:
@@ -155,6 +157,9 @@ TABLE: dict[str, Row] = {
     **_same(same_elements, "Identity", "Dropout"),
 }  # fmt: skip
 
+# Operators of other formats, by the domain that their readers put them in.
+_OTHER_DOMAINS: dict[str, dict[str, Row]] = {"xla": XLA, "aten": ATEN}
+
 # Why these have no loop nest; whatever is not named here is simply unknown.
 REASONS: dict[str, str] = {
     **dict.fromkeys(("If", "Loop", "Scan"), "control flow: its nested graphs are not modelled"),
@@ -172,7 +177,7 @@ def loops_of(call: Call, domain: str = "") -> Loops:
     ------
     Unmodelled : no row for the op type, or this use of it has no loop nest; the text says why.
     """
-    row = TABLE.get(call.op_type) if domain == "" else None
+    row = TABLE.get(call.op_type) if domain == "" else _OTHER_DOMAINS.get(domain, {}).get(call.op_type)
     if row is None:
         known = REASONS.get(call.op_type) if domain == "" else None
         title = f"{domain}::{call.op_type}" if domain else call.op_type
