@@ -217,6 +217,8 @@ class Inference:
 
     def _remember_source(self, proto: NodeProto) -> None:
         """Note which stored weight a folded node's output is, or is a rearrangement of."""
+        if not proto.output:
+            return
         source, made = proto.input[0], proto.output[0]
         if not source or not made:
             return

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import FileError
 from .onnx_file import facts, read_model
+from .raw import in_columns
 from .sniff import Format, format_of
 from .translated import Translation
 
@@ -32,7 +33,7 @@ def read(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     """
     kind = format_of(content)
     if kind is Format.ONNX:
-        return read_model(content, given)
+        return in_columns(read_model(content, given))
     reader: Callable[[Any], Translation]
     if kind is Format.PT2:
         from .reader_pt2 import read as reader
@@ -43,7 +44,7 @@ def read(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
         translation = reader(_text(content))
     answer = facts(translation.model(), given)
     answer["groups"] = [[f"#{index}" for index in group] for group in translation.groups.values()]
-    return answer
+    return in_columns(answer)
 
 
 def _text(content: bytes) -> str:

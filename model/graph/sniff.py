@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from enum import StrEnum
+from mmap import mmap
 
 from ..errors import FileError
 
-MAX_FILE_BYTES = 2**31 - 1  # what protobuf itself can hold
+_NO_MESSAGE = "not an ONNX file: its bytes are no protobuf message", "Check that this is the model file."
 _NESTING_LIMIT = 30  # nested subgraphs; protobuf stops at 100 messages, three a level
 
 # Fields of ModelProto, GraphProto, NodeProto and AttributeProto that lead down to a nested graph.
@@ -20,6 +21,7 @@ _MODEL_GRAPH, _GRAPH_NODE, _NODE_ATTRIBUTE, _ATTRIBUTE_GRAPH = 7, 1, 5, 6
 
 
 _LOOK = 65_536  # bytes at the front of a text, or of a zip's list of files, that are searched for marks
+_ZIP_LIST = 16 * 2**20  # bytes of a zip's list of files
 _HLO = re.compile(r"(?:\s|//[^\n]*\n)*HloModule\b")
 _DOT = re.compile(
     r"(?:\s|//[^\n]*\n|#[^\n]*\n|/\*.*?\*/)*(?:strict\s+)?(?:di)?graph\b[^{;=:]*\{", re.DOTALL | re.IGNORECASE
@@ -40,27 +42,27 @@ class Format(StrEnum):
     DOT = "DOT"
 
 
-def check_bytes(content: bytes, where: str) -> None:
+def check_bytes(content: bytes | mmap, where: str) -> None:
     """Refuse what is plainly nothing that can be read.
 
     Raises
     ------
-    FileError : empty, too large, or recognised as something else; the message says what it is.
+    FileError : empty, or recognised as something else; the message says what it is.
     """
-    if len(content) > MAX_FILE_BYTES:
-        raise FileError(
-            f"the file has {len(content)} bytes; a protobuf holds at most {MAX_FILE_BYTES}",
-            where=where,
-            lever="Save the model with external data; only dims and element types are read.",
-        )
     try:
         format_of(content)
     except FileError as error:
         raise FileError(error.what, where=where, lever=error.lever) from error
 
 
-def format_of(content: bytes) -> Format:
-    """The format of a file's bytes.
+def check_start(head: bytes, where: str) -> None:
+    """The same from a file's first bytes alone, where they are enough: a zip says at its end what it holds."""
+    if not head.startswith(b"PK\x03\x04"):
+        check_bytes(head, where)
+
+
+def format_of(content: bytes | mmap) -> Format:
+    """The format of a file's bytes, of which only both ends are looked at.
 
     Raises
     ------
@@ -68,20 +70,23 @@ def format_of(content: bytes) -> Format:
     """
     if not content:
         raise FileError("the file is empty (0 bytes)", lever="Export or download the model again.")
-    if content.startswith(b"PK\x03\x04") and _PT2_FILE.search(_zip_names(content)):
+    head, tail = content[:_LOOK], content[-_LOOK:]
+    if head.startswith(b"PK\x03\x04") and _PT2_FILE.search(_zip_names(content)):
         return Format.PT2
-    for recognise in (_lfs, _magic):
-        found = recognise(content)
+    for found in (_lfs(head), _magic(head, tail)):
         if found:
             raise FileError(found[0], lever=found[1])
-    return _text_format(content) or Format.ONNX
+    kind = _text_format(head)
+    if kind is None and next(_fields(head, 0, len(head)))[1] < 0:
+        raise FileError(_NO_MESSAGE[0], lever=_NO_MESSAGE[1])
+    return kind or Format.ONNX
 
 
-def _zip_names(content: bytes) -> bytes:
-    """The part of a zip that lists its files; all of it where the archive's end does not say."""
+def _zip_names(content: bytes | mmap) -> bytes:
+    """The part of a zip that lists its files; its last bytes where the archive's end does not say."""
     end = content.rfind(b"PK\x05\x06", max(0, len(content) - 66_000))
     at = int.from_bytes(content[end + 16 : end + 20], "little") if end >= 0 else 0
-    return content[at if at < len(content) else 0 :]
+    return content[at : at + _ZIP_LIST] if end >= 0 else content[-_LOOK:]
 
 
 def _lfs(content: bytes) -> tuple[str, str] | None:
@@ -90,9 +95,9 @@ def _lfs(content: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _magic(content: bytes) -> tuple[str, str] | None:
+def _magic(content: bytes, tail: bytes) -> tuple[str, str] | None:
     if content.startswith(b"PK\x03\x04"):
-        if b"data.pkl" in content[:4096] or b"/data.pkl" in content[-65536:]:
+        if b"data.pkl" in content[:4096] or b"/data.pkl" in tail:
             return (
                 "this is a PyTorch archive (zip with a pickle), not an ONNX file; it is never unpickled",
                 "Export the model with torch.onnx.export.",
@@ -119,14 +124,13 @@ def _magic(content: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _text_format(content: bytes) -> Format | None:
+def _text_format(head: bytes) -> Format | None:
     """Which text this is; None where it is none.
 
     Raises
     ------
     FileError : a text that no reader here reads.
     """
-    head = content[:_LOOK]
     if head.startswith(b"\xef\xbb\xbf"):
         head = head[3:]
     # Protobuf of any model has control bytes within its first fields; text has none but white space.
@@ -159,7 +163,7 @@ def damage(content: bytes) -> tuple[str, str]:
     """
     end = _expected_end(content)
     if end is None:
-        return "not an ONNX file: its bytes are no protobuf message", "Check that this is the model file."
+        return _NO_MESSAGE
     if end > len(content):
         return (
             f"the file ends in the middle of the graph: it has {len(content)} bytes, expected {end} or more",

@@ -187,6 +187,8 @@ def loops_of(call: Call, domain: str = "") -> Loops:
     except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unmodelled(f"its shapes or attributes do not fit ({error})") from error
     for maps, operands in ((loops.inputs, call.inputs), (loops.outputs, call.outputs)):
+        if any(m.position >= len(operands) for m in maps):
+            raise Unmodelled("a result that it must have is left out")
         if not all(_fits(m, operands[m.position], len(loops.dims)) for m in maps):
             raise Unmodelled("the ranks of its operands do not fit")
     return loops
