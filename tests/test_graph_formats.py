@@ -385,3 +385,45 @@ def test_the_pretty_form_says_how_to_print_the_other(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"line 1: .*pretty form.*--mlir-print-op-generic"):
         load_graph(SHARED / "attn_mlp.stablehlo.mlir")
     assert len(load_graph(SHARED / "unet_256.dot").operators) == 129
+
+
+def test_attributes_of_stablehlo(tmp_path: Path) -> None:
+    """Every attribute form of the generic text: arrays, dense lists and splats, named numbers, two results."""
+    body = """
+    %c = "stablehlo.convolution"(%x, %w) <{batch_group_count = 1 : i64, dimension_numbers =
+        #stablehlo.conv<[b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f]>, feature_group_count = 1 : i64,
+        padding = dense<[[1, 0], [1, 0]]> : tensor<2x2xi64>, window_strides = array<i64: 2, 2>}>
+        : (tensor<2x14x14x8xf32>, tensor<3x3x8x16xf32>) -> tensor<2x7x7x16xf32>
+    %z = "stablehlo.constant"() <{value = dense<0xFF800000> : tensor<f32>}> : () -> tensor<f32>
+    %p = "stablehlo.reduce_window"(%c, %z) <{padding = dense<[[0, 0], [1, 0], [1, 0], [0, 0]]> : tensor<4x2xi64>,
+        window_dimensions = array<i64: 1, 2, 2, 1>, window_strides = array<i64: 1, 2, 2, 1>}> ({
+    ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+      %m = "stablehlo.maximum"(%a, %b) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+      "stablehlo.return"(%m) : (tensor<f32>) -> ()
+    }) : (tensor<2x7x7x16xf32>, tensor<f32>) -> tensor<2x4x4x16xf32>
+    %s = "stablehlo.slice"(%p) {start_indices = dense<[0, 1, 0, 0]> : tensor<4xi64>,
+        limit_indices = dense<[2, 3, 4, 16]> : tensor<4xi64>, strides = dense<1> : tensor<4xi64>}
+        : (tensor<2x4x4x16xf32>) -> tensor<2x2x4x16xf32> loc("a file":1:2)
+    %t = "stablehlo.transpose"(%s) <{permutation = array<i64: 1, 0, 2, 3>}>
+        : (tensor<2x2x4x16xf32>) -> tensor<2x2x4x16xf32>
+    %k:2 = "stablehlo.custom_call"(%t) <{call_target_name = "two"}>
+        : (tensor<2x2x4x16xf32>) -> (tensor<2xf32>, tensor<3xf32>)
+    %j = "stablehlo.concatenate"(%k#0, %k#1) <{dimension = 0 : i64}>
+        : (tensor<2xf32>, tensor<3xf32>) -> tensor<5xf32>
+    "func.return"(%j) : (tensor<5xf32>) -> ()"""  # fmt: skip
+    path = tmp_path / "m.mlir"
+    path.write_text(
+        '#loc = loc(unknown)\n"builtin.module"() ({\n"func.func"() <{sym_name = "main"}> ({\n'
+        f"^bb0(%x: tensor<2x14x14x8xf32>, %w: tensor<3x3x8x16xf32>):{body}\n}}) : () -> () }}) : () -> ()\n"
+    )
+    graph = load_graph(path)
+    kinds = ["contraction", "window", "movement", "movement", "opaque", "movement"]
+    assert [op.kind.value for op in graph.operators] == kinds
+    conv, pool, part = (the(graph, name) for name in ("c", "p", "s"))
+    assert conv.macs == 2 * 49 * 16 * 8 * 9
+    assert conv.inputs[0].axes[1].terms == ((2, 2), (5, 1)) and conv.inputs[0].axes[1].offset == -1
+    assert pool.vector_ops == (("max", 1.0),) and pool.inputs[0].axes[1].offset == -1
+    assert pool.inputs[0].axes[2].terms == ((2, 2), (5, 1)) and pool.points == 2 * 16 * 16 * 4
+    assert part.inputs[0].axes[1].offset == 1
+    assert [access.axes[0].offset for access in the(graph, "j").inputs] == [0, -2]
+    assert "custom_call" in the(graph, "k#0").reason

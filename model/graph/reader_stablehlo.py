@@ -17,7 +17,7 @@ from .xla_text import Instruction, Type, XlaTranslation, dtype_of, integers
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|//[^\n]*)|(?P<line>\n)
-    |(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<arrow>->)|(?P<word>[%^@\#!]?(?:[\w.$+?*]|-(?!>))+|[@\#!])|(?P<mark>[-()\[\]{}<>,:=|/&;])""",
+    |(?P<string>"(?:[^"\\\n]|\\.)*")|(?P<arrow>->)|(?P<word>%[\w.$-]+(?:\#\d+)?|[%^@\#!]?(?:[\w.$+?*]|-(?!>))+|[@\#!])|(?P<mark>[-()\[\]{}<>,:=|/&;])""",
     re.VERBOSE,
 )
 _GENERIC_LEVER = (
@@ -414,8 +414,14 @@ _NUMBERS = {
 }
 
 
+_SPLAT = re.compile(r"dense\s*<\s*(-?\d+)\s*>\s*:\s*tensor\s*<\s*(\d{1,3})x(?:(\d{1,3})x)?i")
+
+
 def _listed(text: str) -> tuple[int, ...]:
-    """``array<i64: 0, 1>``, ``dense<[0, 1]> : tensor<2xi64>``, ``[0, 1]``: the numbers in it."""
+    """``array<i64: 0, 1>``, ``dense<[0, 1]> : tensor<2xi64>``, ``dense<1> : tensor<4xi64>``: the numbers in it."""
+    splat = _SPLAT.match(text)
+    if splat:
+        return integers(splat[1]) * (int(splat[2]) * int(splat[3] or 1))
     inside = text.partition(":")[2] if text.startswith("array") else text.partition("> :")[0]
     return integers(re.sub(r"\bi\d+\b", "", inside))
 
@@ -432,11 +438,6 @@ def _attributes(opcode: str, op: _Op) -> dict[str, Attribute]:
             out.update(_convolution_axes(value))
         elif key == "padding":
             rows = _listed(value)
-            if "[" not in value and opcode != "pad":  # a splat: the same everywhere
-                rank = len(_listed(op.attributes.get("window_strides", ""))) or len(
-                    _listed(op.attributes.get("window_dimensions", ""))
-                )
-                rows = (rows or (0,))[:1] * (2 * rank)
             out["pads"] = (*rows[0::2], *rows[1::2])
         elif key in _LISTS:
             out[_LISTS[key]] = _listed(value)
