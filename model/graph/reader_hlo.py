@@ -146,43 +146,35 @@ def _type(text: str, at: int, number: int, depth: int = 0) -> tuple[Shaped, int]
     return Type(dtype_of(array[1]), shape), array.end()
 
 
+_MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[()\[\]{},]')  # a text in quotes is passed over as one
 _OPEN, _CLOSE = "([{", ")]}"
 
 
 def _closing(text: str, at: int, number: int) -> int:
-    """Where the bracket at `at` closes; text in quotes does not count."""
-    depth, quoted = 0, False
-    for place in range(at, len(text)):
-        letter = text[place]
-        if letter == '"' and text[place - 1] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif letter in _OPEN:
+    """Where the bracket at `at` closes."""
+    depth = 0
+    for mark in _MARK.finditer(text, at):
+        if mark[0] in _OPEN:
             depth += 1
-        elif letter in _CLOSE:
+        elif mark[0] in _CLOSE:
             depth -= 1
             if depth == 0:
-                return place
+                return mark.start()
     raise fault("a bracket has no end", number)
 
 
 def _parts(text: str) -> list[str]:
     """The text split at the commas that stand in no bracket and no quotes."""
     parts: list[str] = []
-    depth, quoted, start = 0, False, 0
-    for place, letter in enumerate(text):
-        if letter == '"' and text[place - 1] != "\\":
-            quoted = not quoted
-        elif quoted:
-            continue
-        elif letter in _OPEN:
+    depth, start = 0, 0
+    for mark in _MARK.finditer(text):
+        if mark[0] in _OPEN:
             depth += 1
-        elif letter in _CLOSE:
+        elif mark[0] in _CLOSE:
             depth -= 1
-        elif letter == "," and depth == 0:
-            parts.append(text[start:place])
-            start = place + 1
+        elif mark[0] == "," and depth == 0:
+            parts.append(text[start : mark.start()])
+            start = mark.end()
     return [*parts, text[start:]]
 
 
