@@ -138,7 +138,9 @@ class Inference:
     def _infer(self) -> None:
         """One pass of onnx over the live nodes: new shapes and element types enter `known`."""
         graph = onnx.GraphProto(name="g")
-        graph.node.extend(node.proto for node in self.live)
+        graph.node.extend(
+            node.proto for node in self.live if node.proto.output
+        )  # onnx gives up at one without
         made = {name for node in self.live for name in node.proto.output}
         for name, known in self.known.items():
             if known.values is not None and name in self.constant:
