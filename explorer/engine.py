@@ -100,10 +100,10 @@ class Engine:
         return load_workload(source)
 
     def starting_plan(self, graph: OperatorGraph) -> Plan:
-        """One contraction with its pointwise tail per group."""
-        from model.plan.edits import contraction_tails
+        """The file's own fusions, else one contraction with its pointwise tail per group."""
+        from model.plan.starting import starting_plan
 
-        return contraction_tails(graph)
+        return starting_plan(graph).plan
 
     def simulate(self, request: CostRequest) -> CostResult:
         """Cost of one plan; groups that were seen before come from the cache."""

@@ -54,7 +54,7 @@ from .tiles import TileEditor
 
 MOST_RECENT = 10
 FOLDER, PLAN_FOLDER = "folder", "plan_folder"  # settings: where files, and plans, were last
-MODEL_FILES = "Models and plans (*.onnx *.json);;All files (*)"
+MODEL_FILES = "Models and plans (*.onnx *.pt2 *.mlir *.hlo *.txt *.dot *.json);;All files (*)"
 
 
 def packaged(kind: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from explorer.__main__ import main
 from model.errors import UsageError
 from model.graph.graph import OperatorGraph, OpKind
 from model.graph.load import graph_of, load_graph
-from model.graph.onnx_file import read_model
+from model.graph.readers import read as read_file
 from model.graph.raw import read_answer
 from model.graph.summary import inspect_document, text_summary
 
@@ -39,7 +39,7 @@ def read(
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.append(helper.make_opsetid("", 17))
-    answer = json.dumps(read_model(model.SerializeToString(), bindings or {})).encode()
+    answer = json.dumps(read_file(model.SerializeToString(), bindings or {})).encode()
     return graph_of(read_answer(answer, "here"), name="g")
 
 
@@ -229,7 +229,7 @@ def test_stored_shapes_that_contradict_are_reported() -> None:
     graph.output.append(info("z", F32, (3, 5)))
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.append(helper.make_opsetid("", 17))
-    answer: dict[str, Any] = read_model(model.SerializeToString(), {})
+    answer: dict[str, Any] = read_file(model.SerializeToString(), {})
     assert any("y is 3x5, not 3x7" in what for _, what, _ in answer["warnings"])
 
 

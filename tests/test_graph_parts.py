@@ -19,7 +19,7 @@ from model.graph.attention import pairs_kept
 from model.graph.equation import Equation, stated
 from model.graph.graph import Operator, OperatorGraph, OpKind, TensorRole
 from model.graph.load import graph_of
-from model.graph.onnx_file import read_model
+from model.graph.readers import read as read_file
 from model.graph.raw import read_answer
 from model.graph.row import Call, Loops, Operand, Unmodelled
 
@@ -57,7 +57,7 @@ def graph_with(
     model.opset_import.append(helper.make_opsetid("", opset))
     if domain:
         model.opset_import.append(helper.make_opsetid(domain, 1))
-    answer = json.dumps(read_model(model.SerializeToString(), {})).encode()
+    answer = json.dumps(read_file(model.SerializeToString(), {})).encode()
     return graph_of(read_answer(answer, "here"), name="g")
 
 
@@ -493,7 +493,7 @@ def cached(op_type: str, shapes: list[tuple[int, ...]], extra: str = "", **attri
     graph.output.append(onnx.ValueInfoProto(name="y"))
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.append(helper.make_opsetid("", 17))
-    answer = json.dumps(read_model(model.SerializeToString(), {})).encode()
+    answer = json.dumps(read_file(model.SerializeToString(), {})).encode()
     return graph_of(read_answer(answer, "here"), name="g")
 
 

@@ -225,6 +225,7 @@ class OperatorGraph:
     refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers, a
         size that 64 bits cannot count); empty where nothing stands against it.
     bodies : nested graphs of control flow by their path, ``#3/body``; they may hold bodies of their own.
+    fusions : groups of operators that the file itself fuses (a compiler's output); empty where it has none.
     """
 
     name: str
@@ -237,6 +238,7 @@ class OperatorGraph:
     warnings: tuple[GraphWarning, ...] = field(default=())
     refusal: str = ""
     bodies: Mapping[str, OperatorGraph] = field(default_factory=dict)
+    fusions: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def producer(self) -> NDArray[np.int32]:

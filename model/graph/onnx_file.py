@@ -37,6 +37,15 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     """
     model = _parse(content)
     _check_text(model)
+    try:
+        return facts(model, given)
+    except (TypeError, ValueError, AttributeError):
+        _check_all_text(model)
+        raise
+
+
+def facts(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
+    """The same of a model that is parsed already."""
     return _File(model, given).answer()
 
 
@@ -157,7 +166,7 @@ def _parse(content: bytes) -> ModelProto:
 def _check_text(model: ModelProto) -> None:
     """Refuse names that are no UTF-8: protobuf hands them on as bytes.
 
-    Nested graphs are not looked at; a bad name there makes the child's last resort speak.
+    Nested graphs, metadata and the like are looked at only where they have made something else fail.
     """
     graph = model.graph
     names = [
@@ -172,9 +181,27 @@ def _check_text(model: ModelProto) -> None:
         names += (dim.dim_param for dim in value.type.tensor_type.shape.dim)
     bad = next((n for n in names if not isinstance(n, str)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
     if bad is not None:
-        raise FileError(
-            f"a name in it is no text: {bad!r}", lever="The file is damaged; export or download it again."
-        )
+        raise _no_text(bad)
+
+
+def _check_all_text(model: ModelProto) -> None:
+    """The same for every text of the file, at any depth."""
+    rest: list[Any] = [model]
+    while rest:
+        for field, value in rest.pop().ListFields():
+            values = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+            if field.type == field.TYPE_MESSAGE:
+                rest.extend(values)
+            elif field.type == field.TYPE_STRING and (
+                bad := next((v for v in values if isinstance(v, bytes)), None)
+            ):
+                raise _no_text(bad)
+
+
+def _no_text(bad: Any) -> FileError:
+    return FileError(
+        f"a name in it is no text: {bad[:80]!r}", lever="The file is damaged; export or download it again."
+    )
 
 
 # ---------------------------------------------------------------- inputs and bindings

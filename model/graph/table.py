@@ -7,6 +7,7 @@ domain. An op type without a row is opaque: compulsory bytes, a barrier, a reaso
 
 from __future__ import annotations
 
+from .aten import ROWS as ATEN
 from .contractions import conv, conv_transpose, deformable, einsum, gemm, matmul
 from .elementwise import (
     arg_reduce,
@@ -78,6 +79,7 @@ from .quantised import (
 from .recurrent import recurrence
 from .row import Call, Loops, Map, Operand, Row, Unmodelled
 from .windows import columns_to_image, fourier, grid_sample, lrn, pool, resize, roi
+from .xla import ROWS as XLA
 
 
 def _unary(*names: str) -> dict[str, Row]:
@@ -269,6 +271,8 @@ TABLES: dict[str, dict[str, Row]] = {
     "com.microsoft": _MICROSOFT,
     "ai.onnx.ml": _MACHINE_LEARNING,
     "ai.onnx.preview.training": _TRAINING,
+    "xla": XLA,  # operators of other formats, in the domain that their readers put them in
+    "aten": ATEN,
 }
 
 _TREES = "what a decision tree reads and compares depends on values"
@@ -330,6 +334,8 @@ def loops_of(call: Call, domain: str = "") -> Loops:
     except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unmodelled(f"its shapes or attributes do not fit ({error})") from error
     for maps, operands in ((loops.inputs, call.inputs), (loops.outputs, call.outputs)):
+        if any(m.position >= len(operands) for m in maps):
+            raise Unmodelled("a result that it must have is left out")
         if not all(_fits(m, operands[m.position], len(loops.dims)) for m in maps):
             raise Unmodelled("the ranks of its operands do not fit")
     return loops
