@@ -18,7 +18,7 @@ from model.plan.edits import contraction_tails
 from model.plan.file import load_plan
 from model.plan.plan import FusionGroup, LevelTile, Plan
 from model.search.tune import OBJECTIVES, tune_tiles
-from tests.cost_graphs import attention, mlp, one_buffer, product
+from tests.cost_graphs import Sketch, attention, mlp, one_buffer, product
 
 
 def moved(totals: Totals) -> int:
@@ -122,6 +122,21 @@ def test_a_search_cut_short_says_so() -> None:
         assert not cut.exact and cut.gap is not None and cut.gap > 0.0
         assert moved(full.result.totals) <= moved(cut.result.totals) <= moved(simulate(request).totals)
     assert short.evaluations <= 300 and late.evaluations == 0 and late.kept == (0,)
+
+
+@pytest.mark.parametrize("length", [6, 12, 100])
+def test_a_long_group_is_searched_as_far_as_it_goes(length: int) -> None:
+    """Products and activations in turn: never worse than the tool's own choice, and not called exact."""
+    sketch = Sketch()
+    last = sketch.tensor("X", 16, 8)
+    for number in range(length // 2):
+        weight = sketch.tensor(f"W{number}", 8, 8, weight=True)
+        last = sketch.pointwise("Relu", [sketch.product(last, weight, f"T{number}")], f"Y{number}")
+    graph = sketch.graph(last)
+    request = CostRequest(graph, one_buffer(300), whole(graph), "int8")
+    tuned = tune_tiles(request)
+    assert not tuned.exact and tuned.kept == (() if length < 64 else (0,))
+    assert moved(tuned.result.totals) <= moved(simulate(request).totals)
 
 
 def test_what_the_user_set_stays() -> None:

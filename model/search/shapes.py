@@ -37,6 +37,8 @@ _FREE_GROUP = (
 _FREE_DIMS = (
     4  # of one operator whose loops may stand in any order; of more, dims that are alike stay together
 )
+_MOST_OPERATORS = 64  # of a group that is searched at all
+_FEW_ORDERS = 6  # of the elements that the contractions of a larger group have in common
 _MOST_ORDERS = 120  # of one operator's own loops, or of its elements
 
 Ints = NDArray[np.int64]
@@ -123,7 +125,9 @@ class _Enumeration:
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
         self.exact = True
-        self.orders = list(permutations(structure.elements_in_common))
+        self.orders = self.arranged(structure.elements_in_common)
+        if len(structure.operators) > _FREE_GROUP[0]:
+            self.orders = self.orders[:_FEW_ORDERS]
         self.known: dict[tuple[int, tuple[int, ...]], list[Option]] = {}
 
     # Shared loops.
@@ -266,6 +270,9 @@ class _Enumeration:
     def shapes(self) -> Shapes:
         """Every combination of shared loops and options, each nest once."""
         structure = self.structure
+        if len(structure.operators) > _MOST_OPERATORS:
+            self.exact = False
+            return self.packed([], [])
         nests: dict[tuple[object, ...], int] = {}
         parts: list[_Nest] = []
         rows: dict[tuple[int, ...], None] = {}
@@ -288,7 +295,7 @@ class _Enumeration:
             }
             options = [self.options(o, tuple(above[o])) for o in range(len(structure.operators))]
             if not free:
-                options = self.fewer(options, MOST_SHAPES // len(forests))
+                options = self.fewer(options, MOST_SHAPES // len(forests) // len(options))
             choices = [[self.placed(one, inner[o], kept) for one in each] for o, each in enumerate(options)]
             for mask, chosen in self.agreed(choices, (1 << len(self.orders)) - 1):
                 if len(rows) >= MOST_SHAPES:
@@ -306,11 +313,12 @@ class _Enumeration:
 
     def fewer(self, options: list[list[Option]], most: int) -> list[list[Option]]:
         """The first options of each operator, so that they make about `most` combinations."""
-        several = sum(len(each) > 1 for each in options)
-        if prod(len(each) for each in options) <= most:
-            return options
-        self.exact = False
-        return [each[: max(2, int(most ** (1 / several)))] for each in options]
+        out = list(options)
+        while prod(len(each) for each in out) > max(1, most):
+            self.exact = False
+            longest = max(range(len(out)), key=lambda o: len(out[o]))
+            out[longest] = out[longest][: len(out[longest]) // 2]
+        return out
 
     def placed(self, option: Option, inner: list[int], kept: dict[int, int]) -> _Placed:
         """An option under certain shared loops, where the depths of what stays inside are known."""
