@@ -7,12 +7,13 @@ the laws hold. Everything follows from the seed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
 
 from model.cost.nest import (
     BUFFER,
+    OUTER,
     REGISTERS,
     IndirectAxis,
     Nest,
@@ -478,4 +479,70 @@ def random_nest(seed: int) -> Nest:
             builder.operator()
         nest = builder.nest()
         if nest is not None:
-            return nest
+            return beset(nest, Random(-1 - seed))
+
+
+def beset(nest: Nest, random: Random) -> Nest:
+    """The group with some tensors pinned, some intermediates spilled and some sums shared by cores."""
+    written = {access.tensor for op in nest.operators for access in op.writes}
+    tensors = list(nest.tensors)
+    for i, tensor in enumerate(tensors):
+        if tensor.home == OUTER and i not in written and random.random() < 0.12:
+            tensors[i] = replace(tensor, pinned=True)
+        elif tensor.home == BUFFER and random.random() < 0.2:
+            tensors[i] = replace(tensor, home=OUTER, spilled=True)
+    paths = [path_of(nest, op) for op in nest.operators]
+
+    def settled(o: int, access: NestAccess) -> NestAccess:
+        outer, *inner = access.depth
+        if tensors[access.tensor].pinned:
+            outer = 0
+        elif tensors[access.tensor].spilled:
+            outer = random.randint(outer, inner[0] if inner else len(paths[o]))
+        return replace(access, depth=(outer, *inner))
+
+    operators = tuple(
+        replace(
+            op,
+            reads=tuple(settled(o, access) for access in op.reads),
+            writes=tuple(settled(o, access) for access in op.writes),
+        )
+        for o, op in enumerate(nest.operators)
+    )
+    nest = replace(nest, operators=operators, tensors=tuple(tensors))
+    splits: list[tuple[int, int]] = []
+    for loop, (dim, step, _) in enumerate(nest.loops):
+        trips = -(-nest.extents[dim] // step)
+        if trips > 1 and may_split(nest, paths, loop) and random.random() < 0.5:
+            splits.append((loop, random.randint(2, trips)))
+    return replace(nest, splits=tuple(splits))
+
+
+def path_of(nest: Nest, operator: NestOperator) -> list[int]:
+    """The loops from the root to an operator's leaf."""
+    path: list[int] = []
+    loop = operator.leaf
+    while loop >= 0:
+        path.append(loop)
+        loop = nest.loops[loop][2]
+    return path[::-1]
+
+
+def may_split(nest: Nest, paths: list[list[int]], loop: int) -> bool:
+    """Whether cores may share the sums over a loop: what they sum up is at home outside."""
+    dim = nest.loops[loop][0]
+    summed = False
+    for op, path in zip(nest.operators, paths, strict=True):
+        if loop not in path:
+            continue
+        at = path.index(loop)
+        if at >= op.tree_depth or any(nest.loops[other][0] == dim for other in path[:at]):
+            return False
+        if dim not in op.dims:
+            continue
+        for access in op.writes:
+            if all(dim not in dims_of(axis) for axis in access.axes):
+                summed = True
+                if nest.tensors[access.tensor].home != OUTER or access.fixed >= 0:
+                    return False
+    return summed

@@ -82,9 +82,14 @@ def test_the_a100_has_its_published_peaks():
     assert machine.slot_bandwidth_bytes_per_s == 2039e9
 
 
-def test_levels_that_are_not_counted_yet_are_warned_of():
-    ((where, what, lever),) = load_hardware("a100").warnings
-    assert where == "a100: memory[1] L2" and "not in the sums yet" in what and lever
+def test_levels_that_are_not_counted_yet_are_warned_of(tmp_path):
+    assert load_hardware("a100").warnings == ()  # its L2 is simulated
+    text = (folder("assets") / "hardware" / "a100.toml").read_text(encoding="utf-8")
+    path = tmp_path / "deeper.toml"
+    inner = '[[memory]]\nname = "L1"\nscope = "core"\ncapacity_bytes = 65536\n'
+    path.write_text(text.replace("[energy]", inner + "[energy]"), encoding="utf-8")
+    ((where, what, lever),) = load_hardware(path).warnings
+    assert where == "a100: memory[3] L1" and "not in the sums yet" in what and lever
 
 
 def test_the_oracles_machine():
@@ -187,7 +192,7 @@ def test_hardware_command(capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:4]] == list(packaged_hardware())
     assert main(["hardware", "a100"]) == 0
     shown = capsys.readouterr().out
-    assert "2.039 TB/s" in shown and "note: memory[1] L2" in shown
+    assert "2.039 TB/s" in shown and "L2" in shown and "note:" not in shown
     assert main(["hardware", "nothing"]) == 2
     assert capsys.readouterr().err.startswith("tilewright: nothing: no such machine file")
 

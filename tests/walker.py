@@ -36,6 +36,8 @@ class Tensor(NamedTuple):
     home: int = OUTER
     written_outside: bool = False
     elements: int = 0
+    pinned: bool = False
+    spilled: bool = False
 
 
 class Operator(NamedTuple):
@@ -52,13 +54,14 @@ class Operator(NamedTuple):
 
 
 class Group(NamedTuple):
-    """``loops``: (dim, step, parent) in preorder."""
+    """``loops``: (dim, step, parent) in preorder. ``splits``: (loop, cores that share the sums over it)."""
 
     extents: tuple[int, ...]
     loops: tuple[tuple[int, int, int], ...]
     operators: tuple[Operator, ...]
     tensors: tuple[Tensor, ...]
     stages: int = 1
+    splits: tuple[tuple[int, int], ...] = ()
 
 
 class Counts(NamedTuple):
@@ -192,11 +195,21 @@ class Tree:
         """The loops whose iterations each bring a new tile."""
         return self.loops[o][: self.effective(self.loops[o], access, self.depth(o, access, level))]
 
+    def shared_sums(self, o: int, access: Access) -> list[tuple[int, int]]:
+        """The split loops of an operator that its output does not see, and their cores."""
+        dims = set(self.group.operators[o].dims) - touched(access.axes)
+        return [
+            (loop, cores)
+            for loop, cores in self.group.splits
+            if loop in self.loops[o] and self.group.loops[loop][0] in dims
+        ]
+
     def shared_stream(self, o: int, access: Access, level: int) -> tuple:
         """What two accesses must have in common to be one stream."""
         depth = self.depth(o, access, level)
         if level == 0:
-            return access.tensor, access.axes, tuple(self.loops[o][:depth])
+            apart = (o,) if self.group.tensors[access.tensor].spilled else ()
+            return access.tensor, access.axes, tuple(self.loops[o][:depth]), *apart
         return o, access.tensor, access.axes, depth
 
     def children(self, node: int) -> list[tuple[bool, int]]:
@@ -228,6 +241,8 @@ class Stream:
         self.key: tuple[int, ...] | None = None
         self.tile: dict[int, range] = {}
         self.visits: dict[tuple, int] = {}
+        self.moves: list[tuple[Access, tuple[int, ...], dict[int, range]]] = []  # with which execution it is
+        self.at_hand: dict[tuple[int, ...], tuple[int, ...]] = {}  # per core that shares a sum
 
     def fetch(self, key: tuple[int, ...], access: Access, tile: dict[int, range]) -> None:
         """Move a tile in, unless it is at hand."""
@@ -235,18 +250,25 @@ class Stream:
             self.reads = access.fixed
         elif key != self.key:
             self.key, self.tile = key, tile
+            self.moves.append((access, (), tile))
             self.reads += prod(len(coordinates(axis, tile)) for axis in access.axes)
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
     def visit(
-        self, key: tuple[int, ...], again: tuple[int, ...], access: Access, tile: dict[int, range]
+        self,
+        key: tuple[int, ...],
+        core: tuple[int, ...],
+        again: tuple[int, ...],
+        access: Access,
+        tile: dict[int, range],
     ) -> None:
-        """A new visit of an output tile; `again`: which execution of the operator this is."""
+        """A new visit of an output tile by a core; `again`: which execution of the operator this is."""
         if access.fixed >= 0:
             self.visits = dict.fromkeys(((i,) for i in range(access.fixed)), 1)
-        elif key != self.key:
-            self.key, self.tile = key, tile
+        elif key != self.at_hand.get(core):
+            self.at_hand[core], self.tile = key, tile
+            self.moves.append((access, again, tile))
             for element in product(*(coordinates(axis, tile) for axis in access.axes)):
                 self.visits[again, element] = self.visits.get((again, element), 0) + 1
         else:
@@ -288,7 +310,9 @@ class Machine:
                     loops = self.tree.tile_loops(o, access, level)
                     bound = self.tree.loops[o][: self.tree.depth(o, access, level)]
                     again = [loop for loop in loops if self.tree.foreign(o, loop)]
-                    found.append((stream, is_read, access, loops, self.binding(access, bound), again))
+                    cores = [] if is_read or level else self.tree.shared_sums(o, access)
+                    inside = [(loop, number) for loop, number in cores if loop not in loops]
+                    found.append((stream, is_read, access, loops, self.binding(access, bound), again, inside))
         return found
 
     def binding(self, access: Access, loops: list[int]) -> list[tuple[int, int]]:
@@ -324,12 +348,14 @@ class Machine:
         op = self.group.operators[o]
         here = self.tile([(dim, self.innermost(o, dim)) for dim in op.dims])
         self.points[o] += prod(len(piece) for piece in here.values())
-        for stream, is_read, access, loops, binding, again in self.plans[o]:
+        for stream, is_read, access, loops, binding, again, shared in self.plans[o]:
             key = tuple([self.iteration[loop] for loop in loops])
             if is_read:
                 stream.fetch(key, access, self.tile(binding))
             else:
-                stream.visit(key, tuple(self.iteration[loop] for loop in again), access, self.tile(binding))
+                core = tuple(self.iteration[loop] % cores for loop, cores in shared)
+                repeat = tuple(self.iteration[loop] for loop in again)
+                stream.visit(key, core, repeat, access, self.tile(binding))
         for access in op.writes:
             tensor = self.group.tensors[access.tensor]
             if tensor.home != OUTER and tensor.written_outside and access.fixed < 0:
@@ -374,6 +400,81 @@ class Machine:
             for level in range(self.tree.levels if value.home == REGISTERS else 1):
                 sums.setdefault((level, o, tensor), [0, 0, 0, 0])[1] += value.elements
         return tuple((tensor, o, level, *row) for (level, o, tensor), row in sorted(sums.items()) if any(row))
+
+
+def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[int]]:
+    """Bits in whole sectors that cross level 0 per (tensor, operator): inwards and outwards."""
+    machine = Machine(Tree(group))
+    machine.run()
+    sector = 8 * sector_bytes
+    found: dict[tuple[int, int], list[int]] = {}
+
+    def add(stream_tensor: int, owner: int, inwards: int, outwards: int) -> None:
+        row = found.setdefault((stream_tensor, owner), [0, 0])
+        row[0] += inwards
+        row[1] += outwards
+
+    def rounded(lengths: Iterable[int], bits: int) -> int:
+        return sum(-(-length * bits // sector) * sector for length in lengths)
+
+    for (level, is_read, *_), stream in machine.streams.items():
+        if level:
+            continue
+        tensor = group.tensors[stream.tensor]
+        stream.leave()
+        if not stream.moves:  # fixed: one run
+            moved = rounded([stream.reads if is_read else stream.writes], tensor.bits)
+            add(stream.tensor, stream.owner, moved if is_read else 0, 0 if is_read else moved)
+        finished: set[tuple] = set()
+        for access, again, tile in stream.moves:
+            lengths = runs(access.axes, tile, group.extents)
+            name = (again, tuple(tile.items()))
+            if is_read:
+                add(stream.tensor, stream.owner, rounded(lengths, tensor.bits), 0)
+            elif name not in finished:
+                finished.add(name)
+                add(stream.tensor, stream.owner, 0, rounded(lengths, tensor.bits))
+            else:
+                part = rounded(lengths, tensor.partial_bits)
+                add(stream.tensor, stream.owner, part, part)
+    for number, tensor in enumerate(group.tensors):
+        if tensor.home != OUTER and tensor.written_outside:
+            add(number, machine.tree.producer[number][0], 0, rounded([tensor.elements], tensor.bits))
+    return {name: row for name, row in found.items() if any(row)}
+
+
+def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ...]) -> list[int]:
+    """Lengths of the contiguous runs of a tile."""
+    inner = 1
+    for place in reversed(range(len(axes))):
+        here = coordinates(axes[place], tile)
+        if whole(axes[place], here, extents):
+            inner *= len(here)
+            continue
+        times = prod(len(coordinates(axis, tile)) for axis in axes[:place])
+        return ([len(here) * inner] if consecutive(axes[place], tile) else [inner] * len(here)) * times
+    return [inner]
+
+
+def whole(axis: tuple, here: set[int], extents: tuple[int, ...]) -> bool:
+    """Whether these coordinates are all of the tensor's axis; one that says no size has that of its dim."""
+    if axis[0] != "simple":
+        return False
+    _, dim, _, _, extent = axis
+    return len(here) == (extents[dim] if extent == 1 << 62 else extent)
+
+
+def consecutive(axis: tuple, tile: dict[int, range]) -> bool:
+    """Whether a tile's coordinates follow one another, borders not seen."""
+    kind, *rest = axis
+    if kind == "indirect":
+        return False
+    if kind == "simple":
+        _, coefficient, _, _ = rest
+        return abs(coefficient) == 1 or len(coordinates(axis, tile)) == 1
+    p, r, stride, dilation, _, _ = rest
+    found = {i * stride + j * dilation for i in tile[p] for j in tile[r]}
+    return len(found) == max(found) - min(found) + 1
 
 
 class Resident(NamedTuple):
@@ -428,6 +529,7 @@ def _output_bits(tree: Tree, o: int, access: Access, level: int) -> int:
     dims = set(tree.group.operators[o].dims) - touched(access.axes)
     tensor = tree.group.tensors[access.tensor]
     unfinished = any(tree.group.loops[loop][0] in dims and tree.trips[loop] > 1 for loop in loops)
+    unfinished = unfinished or (level == 0 and bool(tree.shared_sums(o, access)))
     return tensor.partial_bits if unfinished else tensor.bits
 
 
@@ -440,7 +542,10 @@ def _resident(
     copies = tree.group.stages if loops and level == 0 else 1
     one = _bytes(tree, o, access, level, bits)
     stream = tree.shared_stream(o, access, level)
-    return Resident(access.tensor, stream, operators, _live(tree, loop, operators), loop, one, copies)
+    live = _live(tree, loop, operators)
+    if level == 0 and tree.group.tensors[access.tensor].pinned:
+        live = set(range(len(tree.group.operators)))
+    return Resident(access.tensor, stream, operators, live, loop, one, copies)
 
 
 def _outer_tiles(tree: Tree) -> Iterator[Resident]:

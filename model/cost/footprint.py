@@ -26,6 +26,7 @@ from .sweep import (
     OP_OWN,
     OP_POINTWISE,
     OP_REDUCED,
+    OP_SPLIT,
     OP_STATISTICS,
     OP_TREE,
     OP_WRITES,
@@ -34,6 +35,7 @@ from .sweep import (
     TEN_HOME,
     TEN_LAST,
     TEN_PARTIAL,
+    TEN_PINNED,
     TEN_PRODUCER,
     W_BYTES0,
     W_DEPTH0,
@@ -47,6 +49,8 @@ from .sweep import (
     W_SAVED,
     W_SKIP,
     W_TILE0,
+    W_TREE,
+    sharers,
     step_of,
     tile_elements,
 )
@@ -137,11 +141,18 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
             inner = work[W_EFFECTIVE1, a] if levels == 2 else work[W_LENGTH, o]
-            if unfinished(ops[o, OP_OWN] & ~acc[a, ACC_TOUCH], rows[o], inner, loops):
+            sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+            if unfinished(sums, rows[o], inner, loops) or (
+                ops[o, OP_SPLIT] and sharers(sums, rows[o], 0, work[W_TREE, o], loops) > 1
+            ):
                 bits = ten[t, TEN_PARTIAL]
         size = (elements * bits + 7) // 8
         work[W_TILE0, a] = elements
         work[W_BYTES0, a] = size
+        if ten[t, TEN_PINNED]:
+            work[W_LIVE, 0] += size
+            work[W_LIVE, operators] -= size
+            continue
         r = work[W_EFFECTIVE0, a]
         last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
         add_live(size * (stages if streamed and r > 0 else 1), r, o, last, path, lengths, loops, rows, work)

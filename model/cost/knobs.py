@@ -42,13 +42,48 @@ class Knobs:
         registers = machine.registers
         if registers is not None and registers.model == "simt" and group.threads > registers.threads_max:
             self.notes.append(f"a core holds at most {registers.threads_max:,} threads: so many are used")
-        for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):
+        for name in ("sparsity", "halo", "recompute"):
             if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
                 self.notes.append(f"{name} is kept in the plan and not simulated yet")
+        self.pinned = self._pinned(group)
+        self.split = self._split(group)
         self.tree: Tree | None = None
         if group.tree:
             self.tree = from_text(group.tree, problem.space, problem.number)
             check(problem.space, self.tree, problem.names)
+
+    def _pinned(self, group: FusionGroup) -> frozenset[int]:
+        """Tensors from outside that stay in the buffer; what the group makes has its place there anyway."""
+        found: set[int] = set()
+        for name in group.pinned:
+            if name not in self.problem.tensor_names:
+                self.notes.append(f"no tensor {name!r} in this group: it is not pinned")
+                continue
+            local = self.problem.tensor_names.index(name)
+            if self.problem.space.producer[local] >= 0:
+                self.notes.append(f"{name} is made in this group: only what comes from outside is pinned")
+            else:
+                found.add(local)
+        return frozenset(found)
+
+    def _split(self, group: FusionGroup) -> dict[int, int]:
+        """Cores over reduced dims; a dim whose tile is open is cut so that each core has a part."""
+        reduced = {d for operator in self.problem.space.operators for d in operator.reductions}
+        out: dict[int, int] = {}
+        for d, cores in self.sizes(list(group.split_reduction), clamp=False).items():
+            if d not in reduced:
+                self.notes.append(
+                    f"no operator of this group reduces {self.problem.space.names[d]}: "
+                    "split_reduction is for sums, parallel for other dims"
+                )
+            elif cores > 1:
+                out[d] = cores
+                self.tile.setdefault(d, -(-self.problem.space.extents[d] // cores))
+        return out
+
+    def depth(self, local: int) -> int:
+        """The depth at the buffer that the user asks of a tensor: 0 where it is pinned, -1 where nothing is asked."""
+        return 0 if local in self.pinned else self.retain.get(local, -1)
 
     def _dim(self, name: str) -> int | None:
         if name not in self.number:

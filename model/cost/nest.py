@@ -67,6 +67,8 @@ class NestTensor:
     """``home``: OUTER for what only crosses to the outer level; BUFFER or REGISTERS for intermediates.
 
     ``written_outside``: an intermediate that someone outside also reads, or a graph output: one write more.
+    ``pinned``: a tensor from outside that stays in the buffer for as long as the group runs; its depths are 0.
+    ``spilled``: made and read in the group, but at home outside, because the buffer has no room for it.
     ``elements``: size of the tensor as its writer addresses it (for that one write).
     """
 
@@ -75,6 +77,8 @@ class NestTensor:
     home: int = OUTER
     written_outside: bool = False
     elements: int = 0
+    pinned: bool = False
+    spilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,9 @@ class Nest:
 
     ``loops``: (dim, step, parent) in preorder, parent -1 at the root; private loops included, so that every
     operator's path is the chain of parents of its leaf. Children of a node, loops and operators alike, run in
-    the order of the first operator below them. ``stages``: copies of a streamed external tile.
+    the order of the first operator below them. ``stages``: copies of a streamed external tile. ``splits``: (tree
+    loop, cores) of the sums that cores share: the outermost loop of its dim, at least as many trips as cores, and every
+    output that does not have the dim at home outside.
     """
 
     extents: tuple[int, ...]
@@ -113,3 +119,4 @@ class Nest:
     operators: tuple[NestOperator, ...]
     tensors: tuple[NestTensor, ...]
     stages: int = 1
+    splits: tuple[tuple[int, int], ...] = ()

@@ -19,7 +19,8 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
     9,
 )  # its accesses: reads, then writes; loops of the tree on its path
 OP_POINTS = 10  # of its domain
-OP_COLUMNS = 11
+OP_SPLIT = 11  # whether cores share one of its sums
+OP_COLUMNS = 12
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -44,13 +45,15 @@ SIMPLE, WINDOW, INDIRECT = (
     0,
     1,
     2,
-)  # A: points inside / stride / mask of dims; B, C: dilation, offset; N: extent or distinct
+)  # A: points inside / stride / mask of dims; B: coefficient / dilation; C: offset; N: extent or distinct
 # Columns of ``ten`` int64[tensors, TEN_COLUMNS].
 TEN_BITS, TEN_PARTIAL, TEN_HOME, TEN_EXPORTED, TEN_ELEMENTS, TEN_PRODUCER, TEN_LAST = 0, 1, 2, 3, 4, 5, 6
-TEN_COLUMNS = 7
+TEN_PINNED, TEN_SPILLED = 7, 8
+TEN_COLUMNS = 9
 # Columns of ``loops`` int64[loops, LOOP_COLUMNS].
 LOOP_DIM, LOOP_STEP, LOOP_TRIPS, LOOP_FIRST, LOOP_LAST = 0, 1, 2, 3, 4
-LOOP_COLUMNS = 5
+LOOP_SPLIT = 5  # cores that share the sums over it; read where OP_SPLIT says so
+LOOP_COLUMNS = 6
 HOME_OUTER, HOME_BUFFER, HOME_REGISTERS = 0, 1, 2
 # Columns of the result ``counts`` int64[levels, accesses, 4].
 READS, WRITES, PARTIAL_READS, PARTIAL_WRITES = 0, 1, 2, 3
@@ -287,6 +290,16 @@ def repeats(mask, row, depth, loops, extents):
             total *= loops[loop, LOOP_TRIPS]
     if nested:  # the only loop of a dim has its static trips
         total = nested_repeats(mask, row, depth, loops, extents)
+    return total
+
+
+@kernel("int64(int64, int64[::1], int64, int64, int64[:,::1])", borrows=True)
+def sharers(sums, row, begin, end, loops):
+    """Cores that share the sums over dims of the mask `sums` whose loops stand in ``row[begin:end]``."""
+    total = 1
+    for j in range(begin, end):
+        if sums >> loops[row[j], LOOP_DIM] & 1:
+            total *= loops[row[j], LOOP_SPLIT]
     return total
 
 

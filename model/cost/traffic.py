@@ -27,6 +27,7 @@ from .sweep import (
     OP_OWN,
     OP_POINTS,
     OP_RESCALE,
+    OP_SPLIT,
     OP_TREE,
     OP_WRITES,
     PARTIAL_READS,
@@ -35,6 +36,7 @@ from .sweep import (
     TEN_ELEMENTS,
     TEN_EXPORTED,
     TEN_HOME,
+    TEN_SPILLED,
     W_DEPTH0,
     W_EFFECTIVE0,
     W_EFFECTIVE1,
@@ -47,6 +49,7 @@ from .sweep import (
     WRITES,
     effective,
     repeats,
+    sharers,
     swept,
 )
 
@@ -91,7 +94,9 @@ def find_streams(acc, ten, rows, work):
         while b >= 0:
             q = acc[b, ACC_OPERATOR]
             same = work[W_DEPTH0, b] == depth
-            same = same and (acc[a, ACC_FIXED] < 0 or q == o)  # streamed without room: nothing to share
+            # Streamed without room, or spilled for want of it: nothing to share.
+            alone = acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_SPILLED]
+            same = same and (not alone or q == o)
             for j in range(depth if same else 0):
                 same = same and rows[q, j] == rows[o, j]
             if same:
@@ -173,7 +178,10 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
         elif acc[a, ACC_FIXED] >= 0:
             writes = acc[a, ACC_FIXED]
         else:
-            sums = repeats(ops[o, OP_OWN] & ~touch, rows[o], depth, loops, extents)
+            own = ops[o, OP_OWN] & ~touch
+            sums = repeats(own, rows[o], depth, loops, extents)
+            if ops[o, OP_SPLIT] and level == 0:
+                sums *= sharers(own, rows[o], depth, work[W_TREE, o], loops)
             writes = acc[a, ACC_ELEMENTS] * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
             partial = writes * (sums - 1)
     elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
