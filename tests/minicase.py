@@ -8,6 +8,7 @@ no view is needed; K and V come before Q, because their rows are whole before th
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import TensorProto, helper
@@ -81,9 +82,9 @@ def model(blocks: int = 1) -> onnx.ModelProto:
         weights.append(helper.make_tensor(name, TensorProto.INT8, shape, bytes(size), raw=True))
         return name
 
-    def node(name: str, op_type: str, *inputs: str, **attributes: object) -> str:
-        domain = {}
-        nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **domain, **attributes))
+    def node(name: str, op_type: str, *inputs: str, **attributes: Any) -> str:
+
+        nodes.append(helper.make_node(op_type, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 
     x = "X"

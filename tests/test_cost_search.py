@@ -55,7 +55,7 @@ def test_the_estimate_that_orders_candidates_follows_the_walk() -> None:
     for sample in SAMPLES:
         for operands, group in groups(sample):
             for name in MACHINES:
-                machine = Machine(load_hardware(name))
+                machine = Machine(uncached(name))
                 space = unify(operands.graph, group.operators)
                 problem = pose(operands.graph, group, space, machine, "bf16")
                 mapping = choose(problem, group)
