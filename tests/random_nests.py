@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
 
+from model.cost.layout import whole_elements
 from model.cost.nest import (
     BUFFER,
     OUTER,
@@ -485,6 +486,7 @@ def random_nest(seed: int) -> Nest:
 def beset(nest: Nest, random: Random) -> Nest:
     """The group with some tensors pinned, some intermediates spilled and some sums shared by cores."""
     written = {access.tensor for op in nest.operators for access in op.writes}
+    nest = following(nest, random)
     tensors = list(nest.tensors)
     for i, tensor in enumerate(tensors):
         if tensor.home == OUTER and i not in written and random.random() < 0.12:
@@ -516,6 +518,52 @@ def beset(nest: Nest, random: Random) -> Nest:
         if trips > 1 and may_split(nest, paths, loop) and random.random() < 0.5:
             splits.append((loop, random.randint(2, trips)))
     return replace(nest, splits=tuple(splits))
+
+
+def following(nest: Nest, random: Random) -> Nest:
+    """The group with some dims of its operators following a window over that dim, by rows made again or kept."""
+    extents, operators, tensors = list(nest.extents), list(nest.operators), list(nest.tensors)
+    for o, op in enumerate(operators):
+        shown = path_of(nest, op)
+        for dim in op.dims:
+            loops = [at for at, loop in enumerate(shown) if nest.loops[loop][0] == dim]
+            axes = [axis for a in (*op.reads, *op.writes) for axis in a.axes if dim in dims_of(axis)]
+            private = bool(loops) and loops[-1] >= op.tree_depth
+            if not axes or private or dim in op.reductions or any(axis != SimpleAxis(dim) for axis in axes):
+                continue
+            if random.random() > 0.3:
+                continue
+            extents.append(random.choice((1, 2, 3)))
+            stride = random.choice((1, 1, 2))
+            size = random.randint(1, (extents[dim] - 1) * stride + extents[-1])
+            window = WindowAxis(
+                dim, len(extents) - 1, stride, 1, random.choice((0, 0, -1)), size, random.random() < 0.5
+            )
+            op = follower(op, dim, window)
+        operators[o] = op
+    for op in operators:
+        for access in op.writes:
+            if op.domain and access.fixed < 0:
+                size = whole_elements(access.axes, tuple(extents))
+                tensors[access.tensor] = replace(tensors[access.tensor], elements=size)
+    return replace(nest, extents=tuple(extents), operators=tuple(operators), tensors=tuple(tensors))
+
+
+def follower(op: NestOperator, dim: int, window: WindowAxis) -> NestOperator:
+    """An operator of which `dim` follows `window`."""
+
+    def follow(access: NestAccess) -> NestAccess:
+        return replace(
+            access, axes=tuple(window if axis == SimpleAxis(dim) else axis for axis in access.axes)
+        )
+
+    return replace(
+        op,
+        dims=(*op.dims, window.r),
+        reads=tuple(map(follow, op.reads)),
+        writes=tuple(map(follow, op.writes)),
+        domain=(*op.domain, window),
+    )
 
 
 def path_of(nest: Nest, operator: NestOperator) -> list[int]:

@@ -61,12 +61,24 @@ SHARES = {
     "running statistics": 50,
     "home in registers": 50,
     "rescaled sums": 15,
+    "follows a window": 150,
     "pinned": 250,
     "spilled": 150,
     "shared sums": 100,
 }
 KERNELS = ("sweep", "footprint", "traffic")  # in the order in which they import each other
 FAULTS = {
+    "a rolling window brings each tile whole": (
+        "sweep",
+        "    if kind == WINDOW:\n        return window_sum(",
+        "    if kind == WINDOW or kind == ROLLING:\n        return window_sum(",
+    ),
+    "a line buffer takes no room": ("footprint", "if at < 0 or not inner or kept <= 0:", "if True:"),
+    "what follows a window runs once whatever its tiles": (
+        "traffic",
+        "axis_sum(axes, x, rows[o], kept, loops, extents)",
+        "axis_sum(axes, x, rows[o], 0, loops, extents)",
+    ),
     "a pinned tile goes when its readers are done": (
         "footprint",
         "        if ten[t, TEN_PINNED]:",
@@ -131,7 +143,8 @@ def axis_of(axis: NestAxis) -> tuple:
     if isinstance(axis, SimpleAxis):
         return "simple", axis.dim, axis.coefficient, axis.offset, axis.extent
     if isinstance(axis, WindowAxis):
-        return "window", axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent
+        kind = "rolling" if axis.rolling else "window"
+        return kind, axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent
     return "indirect", axis.dims, axis.distinct
 
 
@@ -153,6 +166,7 @@ def plain(nest: Nest) -> walker.Group:
             accesses(op.writes),
             op.statistics,
             op.rescale,
+            tuple(map(axis_of, op.domain)),
         )
         for op in nest.operators
     )
@@ -207,6 +221,7 @@ def properties(nest: Nest, counts: walker.Counts) -> set[str]:
                 found.add("shared input")
     if any(row[2] == 0 and row[5] for row in counts.streams):
         found.add("reduction outside its retention")
+    found.update({"follows a window"} if any(op.domain for op in nest.operators) else ())
     found.update({"pinned"} if any(t.pinned for t in nest.tensors) else ())
     found.update({"spilled"} if any(t.spilled for t in nest.tensors) else ())
     found.update({"shared sums"} if nest.splits else ())

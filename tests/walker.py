@@ -22,7 +22,8 @@ OUTER, BUFFER, REGISTERS = 0, 1, 2
 
 class Access(NamedTuple):
     """``axes``: ("simple", dim, coefficient, offset, extent), ("indirect", dims, distinct) or
-    ("window", p, r, stride, dilation, offset, extent). ``depth``: per level. ``fixed``: what moves, or -1."""
+    ("window" or "rolling", p, r, stride, dilation, offset, extent). ``depth``: per level. ``fixed``: what
+    moves, or -1."""
 
     tensor: int
     axes: tuple[tuple, ...]
@@ -51,6 +52,7 @@ class Operator(NamedTuple):
     writes: tuple[Access, ...]
     statistics: int = 0
     rescale: tuple[int, ...] = ()
+    domain: tuple[tuple, ...] = ()  # axes that two of its dims each stand for
 
 
 class Group(NamedTuple):
@@ -92,7 +94,7 @@ def touched(axes: Iterable[tuple]) -> set[int]:
     for kind, *rest in axes:
         if kind == "simple":
             found.add(rest[0])
-        elif kind == "window":
+        elif kind in ("window", "rolling"):
             found.update(rest[:2])
         else:
             found.update(rest[0])
@@ -105,12 +107,20 @@ def coordinates(axis: tuple, tile: dict[int, range]) -> set[int]:
     if kind == "simple":
         dim, coefficient, offset, extent = rest
         return {x for i in tile[dim] if 0 <= (x := coefficient * i + offset) < extent}
-    if kind == "window":
+    if kind in ("window", "rolling"):
         p, r, stride, dilation, offset, extent = rest
         found = {i * stride + j * dilation + offset for i in tile[p] for j in tile[r]}
         return {x for x in found if 0 <= x < extent}
     dims, distinct = rest
     return set(range(min(prod(len(tile[dim]) for dim in dims), distinct)))
+
+
+def new_coordinates(axis: tuple, tile: dict[int, range]) -> set[int]:
+    """The coordinates that a tile brings: of a rolling window those that no tile before it had."""
+    here = coordinates(axis, tile)
+    if axis[0] == "rolling":
+        here -= coordinates(axis, {**tile, axis[1]: range(tile[axis[1]].start)})
+    return here
 
 
 def full_size(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> int:
@@ -119,7 +129,7 @@ def full_size(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> 
     if kind == "simple":
         inside = coordinates(axis, {rest[0]: range(extents[rest[0]])})
         return min(len(tile[rest[0]]), len(inside))
-    if kind == "window":
+    if kind in ("window", "rolling"):
         p, r, stride, dilation, _, extent = rest
         return min(len({i * stride + j * dilation for i in tile[p] for j in tile[r]}), extent)
     return len(coordinates(axis, tile))
@@ -251,7 +261,7 @@ class Stream:
         elif key != self.key:
             self.key, self.tile = key, tile
             self.moves.append((access, (), tile))
-            self.reads += prod(len(coordinates(axis, tile)) for axis in access.axes)
+            self.reads += prod(len(new_coordinates(axis, tile)) for axis in access.axes)
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
@@ -269,8 +279,13 @@ class Stream:
         elif key != self.at_hand.get(core):
             self.at_hand[core], self.tile = key, tile
             self.moves.append((access, again, tile))
-            for element in product(*(coordinates(axis, tile) for axis in access.axes)):
-                self.visits[again, element] = self.visits.get((again, element), 0) + 1
+            # What windows share is another element in every tile that has it.
+            where = tuple(
+                tile[axis[1]].start if axis[0] in ("window", "rolling") else 0 for axis in access.axes
+            )
+            for element in product(*(new_coordinates(axis, tile) for axis in access.axes)):
+                name = (again, where, element)
+                self.visits[name] = self.visits.get(name, 0) + 1
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
@@ -347,7 +362,9 @@ class Machine:
             return
         op = self.group.operators[o]
         here = self.tile([(dim, self.innermost(o, dim)) for dim in op.dims])
-        self.points[o] += prod(len(piece) for piece in here.values())
+        apart = {dim for axis in op.domain for dim in axis[1:3]}
+        points = prod(len(piece) for dim, piece in here.items() if dim not in apart)
+        self.points[o] += points * prod(len(new_coordinates(axis, here)) for axis in op.domain)
         for stream, is_read, access, loops, binding, again, shared in self.plans[o]:
             key = tuple([self.iteration[loop] for loop in loops])
             if is_read:
@@ -447,11 +464,11 @@ def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ..
     """Lengths of the contiguous runs of a tile."""
     inner = 1
     for place in reversed(range(len(axes))):
-        here = coordinates(axes[place], tile)
+        here = new_coordinates(axes[place], tile)
         if whole(axes[place], here, extents):
             inner *= len(here)
             continue
-        times = prod(len(coordinates(axis, tile)) for axis in axes[:place])
+        times = prod(len(new_coordinates(axis, tile)) for axis in axes[:place])
         return ([len(here) * inner] if consecutive(axes[place], tile) else [inner] * len(here)) * times
     return [inner]
 
@@ -498,6 +515,7 @@ def footprint_bytes(tree: Tree, level: int) -> int:
         live = [resident for resident in residents if o in resident.live]
         total = sum(resident.one * resident.copies for resident in live)
         if level == 0:
+            total += sum(_lines(tree, access, owner, o) for owner, access in _at_home(tree))
             total += sum(_statistics(tree, other, o) for other in range(len(tree.group.operators)))
         if op.pointwise:
             total -= _in_place(tree, o, live, level)
@@ -601,6 +619,43 @@ def _intermediates(tree: Tree, level: int) -> Iterator[Resident]:
             one = _bytes(tree, o, access, level, _output_bits(tree, o, access, level))
         loop = loops[-1] if loops else -1
         yield Resident(tensor, (), operators, _live(tree, loop, operators), loop, one, 1)
+
+
+def _at_home(tree: Tree) -> Iterator[tuple[int, Access]]:
+    """(operator, access) of every tile in the buffer."""
+    seen: set[tuple] = set()
+    for o, op in enumerate(tree.group.operators):
+        for is_read, access in [(True, read) for read in op.reads] + [(False, write) for write in op.writes]:
+            home = tree.group.tensors[access.tensor].home
+            name = (is_read, tree.shared_stream(o, access, 0), -1 if is_read else o)
+            if access.fixed >= 0 or home == REGISTERS or (is_read and (home == BUFFER or name in seen)):
+                continue
+            seen.add(name)
+            yield o, access
+
+
+def _lines(tree: Tree, access: Access, owner: int, running: int) -> int:
+    """Bytes of a tile's line buffers while an operator runs."""
+    group, total = tree.group, 0
+    loops = tree.loops[owner][: tree.depth(owner, access, 0)]
+    turning = [loop for loop in loops if tree.trips[loop] > 1]
+    for axis in access.axes:
+        mine = [loop for loop in turning if axis[0] == "rolling" and group.loops[loop][0] == axis[1]]
+        if not mine or mine[-1] not in tree.path[running]:
+            continue
+        inside = turning[turning.index(mine[-1]) + 1 :]
+        _, _, r, stride, dilation, _, extent = axis
+        kept = min((group.extents[r] - 1) * dilation + 1 - stride, extent)
+        if kept <= 0 or not any(group.loops[loop][0] in touched(access.axes) for loop in inside):
+            continue
+        outside = loops[: loops.index(mine[-1]) + 1]
+        tile = {}
+        for dim in touched(access.axes):
+            steps = [group.loops[loop][1] for loop in outside if group.loops[loop][0] == dim]
+            tile[dim] = range(min(steps[-1], group.extents[dim]) if steps else group.extents[dim])
+        others = prod(full_size(other, tile, group.extents) for other in access.axes if other is not axis)
+        total += -(-kept * others * group.tensors[access.tensor].bits // 8)
+    return total
 
 
 def _statistics(tree: Tree, holder: int, running: int) -> int:

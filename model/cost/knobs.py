@@ -7,6 +7,7 @@ may have renamed a dim.
 from __future__ import annotations
 
 from ..plan.plan import FusionGroup
+from .nest import WindowAxis
 from .problem import BUFFER_NAME, REGISTERS_NAME, Problem
 from .tree import Tree, check, from_text
 
@@ -42,9 +43,22 @@ class Knobs:
         registers = machine.registers
         if registers is not None and registers.model == "simt" and group.threads > registers.threads_max:
             self.notes.append(f"a core holds at most {registers.threads_max:,} threads: so many are used")
-        for name in ("sparsity", "halo", "recompute"):
-            if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
-                self.notes.append(f"{name} is kept in the plan and not simulated yet")
+        if group.sparsity:
+            self.notes.append(
+                f"sparsity {group.sparsity!r} is not simulated: MACs and bytes are counted dense"
+            )
+        if group.recompute:
+            self.notes.append(
+                f"recompute is not simulated: {', '.join(group.recompute)} are kept as the groups say"
+            )
+        if group.halo and not problem.space.still and _windows(problem):
+            self.notes.append(
+                "no window of this group can be joined: what it reads stays whole along that axis"
+            )
+        for d in problem.space.still:
+            if self.tile.get(d, problem.space.extents[d]) < problem.space.extents[d]:
+                self.notes.append(f"{problem.space.names[d]} follows a window: it has no tile of its own")
+            self.tile[d] = problem.space.extents[d]
         self.pinned = self._pinned(group)
         self.split = self._split(group)
         self.tree: Tree | None = None
@@ -112,3 +126,13 @@ class Knobs:
             else:
                 self.notes.append(f"no tensor {name!r} in this group: its retention is not used")
         return out
+
+
+def _windows(problem: Problem) -> bool:
+    """Whether a window inside the group reads what the group makes."""
+    return any(
+        isinstance(axis, WindowAxis) and problem.space.intermediate(access.tensor)
+        for operator in problem.space.operators
+        for access in operator.reads
+        for axis in access.axes
+    )

@@ -57,7 +57,8 @@ def _axis_row(axis: NestAxis, extents: tuple[int, ...]) -> tuple[int, ...]:
         case WindowAxis():
             if axis.stride < 1 or axis.dilation < 1:
                 raise ValueError("a window axis needs a positive stride and dilation")
-            return (k.WINDOW, axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent)
+            kind = k.ROLLING if axis.rolling else k.WINDOW
+            return (kind, axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent)
         case IndirectAxis():
             return (k.INDIRECT, axis.dims[0], 0, sum(1 << d for d in axis.dims), 0, 0, axis.distinct)
 
@@ -151,7 +152,9 @@ def pack(nest: Nest) -> NestArrays:
                         all(isinstance(axis, SimpleAxis) for axis in access.axes), earlier,
                     )
                 )  # fmt: skip
-        op_rows.append(_operator_row(nest, operator, first, len(acc_rows)))
+        begin = len(axis_rows)
+        axis_rows.extend([_axis_row(axis, extents) for axis in operator.domain])
+        op_rows.append(_operator_row(nest, operator, first, len(acc_rows), (begin, len(axis_rows))))
     ten = [
         (
             t.bits, t.partial_bits, t.home, t.written_outside, t.elements, producer[i], last[i], t.pinned,
@@ -174,13 +177,16 @@ def pack(nest: Nest) -> NestArrays:
     )
 
 
-def _operator_row(nest: Nest, operator: NestOperator, first: int, end: int) -> tuple[int, ...]:
+def _operator_row(
+    nest: Nest, operator: NestOperator, first: int, end: int, domain: tuple[int, int]
+) -> tuple[int, ...]:
+    followed = {d for axis in operator.domain for d in axis_dims(axis)}
     split = {nest.loops[loop][0] for loop, _ in nest.splits}.intersection(operator.dims)
     return (
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
-        first + len(operator.reads), end, operator.tree_depth, prod([nest.extents[d] for d in operator.dims]),
-        bool(split),
+        first + len(operator.reads), end, operator.tree_depth,
+        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
     )  # fmt: skip
 
 
@@ -194,9 +200,10 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
     ten[:, k.TEN_PINNED] = [tensor.pinned for tensor in nest.tensors]
     ten[:, k.TEN_SPILLED] = [tensor.spilled for tensor in nest.tensors]
     ends = base.ops[:, k.OP_END].tolist()
+    domains = base.ops[:, k.OP_DOMAIN].tolist(), base.ops[:, k.OP_DOMAIN_END].tolist()
     rows = [
-        _operator_row(nest, op, end - len(op.reads) - len(op.writes), end)
-        for op, end in zip(nest.operators, ends, strict=True)
+        _operator_row(nest, op, end - len(op.reads) - len(op.writes), end, (begin, stop))
+        for op, end, begin, stop in zip(nest.operators, ends, *domains, strict=True)
     ]
     loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())
     return NestArrays(

@@ -21,7 +21,10 @@ class SimpleAxis:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """Element ``p * stride + r * dilation + offset``, read only inside ``0 <= element < extent``."""
+    """Element ``p * stride + r * dilation + offset``, read only inside ``0 <= element < extent``.
+
+    ``rolling``: what a tile shares with those before it along p is there already and is not moved or made again.
+    """
 
     p: int
     r: int
@@ -29,6 +32,7 @@ class WindowAxis:
     dilation: int
     offset: int
     extent: int
+    rolling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,9 @@ class NestOperator:
     ``leaf``: index of its innermost loop, -1 for none. ``tree_depth``: how many loops of its path belong to
     the tree text (the rest is private). ``statistics``: elements of running statistics per element of the
     output's non-reduced dims (0 without an online consumer). ``rescale``: (dim, ...) of the online loops that
-    this operator's accumulator is rescaled over.
+    this operator's accumulator is rescaled over. ``domain``: windows over two of its dims each, of which it runs each
+    element once a tile: dims that follow a consumer's tile (docs/loop-tree.md, section 1). None of these dims has a
+    private loop.
     """
 
     leaf: int
@@ -101,6 +107,7 @@ class NestOperator:
     writes: tuple[NestAccess, ...]
     statistics: int = 0
     rescale: tuple[int, ...] = ()
+    domain: tuple[WindowAxis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

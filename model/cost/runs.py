@@ -78,6 +78,9 @@ def _tiles(arrays: NestArrays, x: int, row: Ints, depth: int) -> list[tuple[int,
     for p0, p1 in _edges(arrays, d, row, depth):
         for r0, r1 in _edges(arrays, r, row, depth):
             size = int(k.window_elements(p0, p1, r0, r1, one, two, offset, extent))
+            if kind == k.ROLLING:  # what the tiles before it had is there
+                size = int(k.window_elements(0, p1, r0, r1, one, two, offset, extent))
+                size -= int(k.window_elements(0, p0, r0, r1, one, two, offset, extent))
             span = (p1 - p0 - 1) * one + (r1 - r0 - 1) * two + 1
             dense = int(k.window_span(p1 - p0, r1 - r0, one, two)) == span
             out.append((size, dense, 1))

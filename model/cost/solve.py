@@ -15,6 +15,7 @@ from ..graph.graph import Access, OperatorGraph, OpKind
 from ..plan.plan import FusionGroup
 from . import cycles as c
 from .counted import Counted
+from .halo import followed
 from .homes import choose
 from .mapping import Mapping
 from .operands import Operands
@@ -64,6 +65,8 @@ class Prepared:
         reason = _unmapped(graph, group)
         if not reason:
             space = unify(graph, group.operators)
+            if group.halo:
+                space = followed(space, group.halo)
             try:
                 problem = pose(graph, group, space, machine, self._precision)
                 self._mapped = problem, choose(problem, group)
@@ -228,7 +231,9 @@ class _Summary:
         levels, retain = self._levels()
         code, complexity = counted.code()
         return Solution(
-            dims=tuple(zip(names, self.space.extents, strict=True)),
+            dims=tuple(
+                (names[d], self.space.extents[d]) for d in range(len(names)) if d not in self.space.halos
+            ),
             dim_of=self.space.dim_of,
             levels=levels,
             retain=retain,
@@ -277,7 +282,9 @@ class _Summary:
         """The mapping per level, tensors by position: (mapping without retention, its retention)."""
         mapping, names = self.mapping, self.space.names
         order = {tensor: i for i, tensor in enumerate(tensors_of(self.graph, self.group.operators))}
-        shown = [d for d in range(len(names)) if self.space.extents[d] > 1] or list(range(len(names)))
+        still = self.space.still
+        shown = [d for d in range(len(names)) if self.space.extents[d] > 1 and d not in still]
+        shown = shown or [d for d in range(len(names)) if d not in still]
         found: list[dict[int, set[int]]] = [{}, {}]
         for operator in mapping.nest.operators:
             for access in operator.reads + operator.writes:

@@ -40,6 +40,8 @@ from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_DOMAIN,
+    OP_DOMAIN_END,
     OP_END,
     OP_FIRST,
     OP_OWN,
@@ -49,6 +51,7 @@ from .sweep import (
     OP_WRITES,
     PARTIAL_WRITES,
     READS,
+    ROLLING,
     SIMPLE,
     TEN_BITS,
     TEN_EXPORTED,
@@ -100,6 +103,20 @@ def visits_share(o, rows, work, loops, cores):
     return share
 
 
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
+def window_tile(axes, x, row, depth, loops, index, extents):
+    """Elements of window axis `x` in the tile at the loops' current iterations; of a rolling one, the new ones."""
+    start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
+    start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
+    stride, dilation, offset, extent = axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
+    end, end_r = start + size, start_r + size_r
+    if axes[x, AXIS_KIND] != ROLLING:
+        return window_elements(start, end, start_r, end_r, stride, dilation, offset, extent)
+    return window_elements(0, end, start_r, end_r, stride, dilation, offset, extent) - window_elements(
+        0, start, start_r, end_r, stride, dilation, offset, extent
+    )
+
+
 @kernel(
     "int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
@@ -116,15 +133,10 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
                     size *= span_of(d, row, depth, loops, index, extents)[1]
             total *= min(size, axes[x, AXIS_N])
             continue
-        start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
         if kind == SIMPLE:
-            total *= min(size, axes[x, AXIS_A])
+            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)[1], axes[x, AXIS_A])
         else:
-            start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
-            total *= window_elements(
-                start, start + size, start_r, start_r + size_r,
-                axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N],
-            )  # fmt: skip
+            total *= window_tile(axes, x, row, depth, loops, index, extents)
     return total
 
 
@@ -346,6 +358,11 @@ def follow(
                 low = index[loop] * loops[loop, LOOP_STEP]
                 length[d] = min(loops[loop, LOOP_STEP], extents[d] - low)
             if not skip and count < steps.shape[0]:
+                for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+                    length[axes[x, AXIS_D0]] = window_tile(
+                        axes, x, path[o], ops[o, OP_TREE], loops, index, extents
+                    )
+                    length[axes[x, AXIS_D1]] = 1
                 step[:] = 0.0
                 load_and_store(
                     ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, toll,
@@ -400,6 +417,9 @@ def follow(
             for j in range(ops[o, OP_TREE]):
                 d = loops[path[o, j], LOOP_DIM]
                 length[d] = extents[d]
+            for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+                length[axes[x, AXIS_D0]] = extents[axes[x, AXIS_D0]]
+                length[axes[x, AXIS_D1]] = extents[axes[x, AXIS_D1]]
             continue
         loop = arg
         if what == 0:

@@ -20,7 +20,8 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
 )  # its accesses: reads, then writes; loops of the tree on its path
 OP_POINTS = 10  # of its domain
 OP_SPLIT = 11  # whether cores share one of its sums
-OP_COLUMNS = 12
+OP_DOMAIN, OP_DOMAIN_END = 12, 13  # axes that stand for two of its dims each; OP_POINTS is of the others
+OP_COLUMNS = 14
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -41,10 +42,11 @@ ACC_COLUMNS = 13
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
 AXIS_COLUMNS = 7
-SIMPLE, WINDOW, INDIRECT = (
+SIMPLE, WINDOW, INDIRECT, ROLLING = (
     0,
     1,
     2,
+    3,
 )  # A: points inside / stride / mask of dims; B: coefficient / dilation; C: offset; N: extent or distinct
 # Columns of ``ten`` int64[tensors, TEN_COLUMNS].
 TEN_BITS, TEN_PARTIAL, TEN_HOME, TEN_EXPORTED, TEN_ELEMENTS, TEN_PRODUCER, TEN_LAST = 0, 1, 2, 3, 4, 5, 6
@@ -246,18 +248,28 @@ def indirect_sum(axes, x, row, depth, loops, extents):
     return total
 
 
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def axis_sum(axes, x, row, depth, loops, extents):
+    """Elements of axis `x` summed over its tiles among ``row[:depth]``; a rolling window has each element once."""
+    kind = axes[x, AXIS_KIND]
+    if kind == SIMPLE:
+        return axes[x, AXIS_A]
+    if kind == WINDOW:
+        return window_sum(axes, x, row, depth, loops, extents)
+    if kind == ROLLING:
+        return window_elements(
+            0, extents[axes[x, AXIS_D0]], 0, extents[axes[x, AXIS_D1]],
+            axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N],
+        )  # fmt: skip
+    return indirect_sum(axes, x, row, depth, loops, extents)
+
+
 @kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def swept(acc, a, axes, row, depth, loops, extents):
     """Elements of access `a` summed over the iterations of the loops that touch it, among ``row[:depth]``."""
     total = 1
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
-        kind = axes[x, AXIS_KIND]
-        if kind == SIMPLE:
-            total *= axes[x, AXIS_A]
-        elif kind == WINDOW:
-            total *= window_sum(axes, x, row, depth, loops, extents)
-        else:
-            total *= indirect_sum(axes, x, row, depth, loops, extents)
+        total *= axis_sum(axes, x, row, depth, loops, extents)
     return total
 
 
@@ -317,7 +329,7 @@ def step_of(dim, row, depth, loops, extents):
 @kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def odd_tile(axes, x, row, depth, loops, extents):
     """Elements of window or indirect axis `x` in the full-size tile at `depth`."""
-    if axes[x, AXIS_KIND] == WINDOW:
+    if axes[x, AXIS_KIND] != INDIRECT:
         span = window_span(
             step_of(axes[x, AXIS_D0], row, depth, loops, extents),
             step_of(axes[x, AXIS_D1], row, depth, loops, extents),

@@ -23,6 +23,8 @@ from .sweep import (
     ACC_WRITE,
     HOME_OUTER,
     LOOP_DIM,
+    OP_DOMAIN,
+    OP_DOMAIN_END,
     OP_END,
     OP_OWN,
     OP_POINTS,
@@ -47,6 +49,7 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
+    axis_sum,
     effective,
     repeats,
     sharers,
@@ -108,12 +111,12 @@ def find_streams(acc, ten, rows, work):
 
 
 @kernel(
-    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
     " int64, int64[::1], int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work):
+def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work):
     """Skips, remaining paths, effective depths, streams and executed points; returns the vector work of rescaling.
 
     Fills ``points``, ``rows`` (the paths without skipped loops) and the rows of ``work`` but those of footprints.
@@ -140,6 +143,8 @@ def prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, 
         work[W_FOREIGN, o] = foreign
         again = repeats(foreign, rows[o], kept, loops, extents) if foreign else 1
         points[o] = ops[o, OP_POINTS] * again
+        for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+            points[o] *= axis_sum(axes, x, rows[o], kept, loops, extents)
         if ops[o, OP_RESCALE]:
             visits = repeats(ops[o, OP_RESCALE], rows[o], tree, loops, extents)
             for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
@@ -182,7 +187,10 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
             sums = repeats(own, rows[o], depth, loops, extents)
             if ops[o, OP_SPLIT] and level == 0:
                 sums *= sharers(own, rows[o], depth, work[W_TREE, o], loops)
-            writes = acc[a, ACC_ELEMENTS] * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
+            once = acc[a, ACC_ELEMENTS]
+            if not acc[a, ACC_PLAIN]:
+                once = swept(acc, a, axes, rows[o], depth, loops, extents)
+            writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
             partial = writes * (sums - 1)
     elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
         if acc[a, ACC_FIXED] >= 0:
@@ -221,7 +229,7 @@ def measure(
     points, footprint : results, int64[operators] and int64[2].
     rows, work : workspace; `rows` int64 like `path`.
     """
-    rescale = prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work)
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work)
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], outer, rows, work)
     footprint[0] = inline_buffer_peak(
