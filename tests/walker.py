@@ -465,7 +465,7 @@ def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ..
     inner = 1
     for place in reversed(range(len(axes))):
         here = new_coordinates(axes[place], tile)
-        if whole(axes[place], here, extents):
+        if whole(axes[place], tile, extents):
             inner *= len(here)
             continue
         times = prod(len(new_coordinates(axis, tile)) for axis in axes[:place])
@@ -473,12 +473,12 @@ def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ..
     return [inner]
 
 
-def whole(axis: tuple, here: set[int], extents: tuple[int, ...]) -> bool:
-    """Whether these coordinates are all of the tensor's axis; one that says no size has that of its dim."""
-    if axis[0] != "simple":
+def whole(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> bool:
+    """Whether every tile is all of the tensor's axis; one that says no size has that of its dim."""
+    if axis[0] != "simple" or len(tile[axis[1]]) < extents[axis[1]]:
         return False
     _, dim, _, _, extent = axis
-    return len(here) == (extents[dim] if extent == 1 << 62 else extent)
+    return len(coordinates(axis, tile)) == (extents[dim] if extent == 1 << 62 else extent)
 
 
 def consecutive(axis: tuple, tile: dict[int, range]) -> bool:
@@ -685,6 +685,7 @@ def _in_place(tree: Tree, o: int, live: list[Resident], level: int) -> int:
             dies = source.tensor == read.tensor and max(source.operators) == o
             own = not outside or source.stream == tree.shared_stream(o, read, level)
             same_loop = level == 1 or source.loop == target.loop
-            if dies and own and target.tensor == write.tensor and same_loop:
+            result = target.tensor == write.tensor and o in target.operators
+            if dies and own and result and same_loop:
                 most = max(most, min(source.one, target.one))
     return most
