@@ -9,7 +9,7 @@ import pytest
 from model.cost.result import CostRequest, CostResult
 from model.cost.reuse import held
 from model.cost.simulate import GroupCache, simulate
-from model.graph.graph import OperatorGraph
+from model.graph.graph import Axis, Dim, OperatorGraph, OpKind
 from model.hardware.accelerator import Accelerator, MemoryLevel, Partition
 from model.hardware.loader import load_hardware
 from model.plan.edits import unfused
@@ -98,6 +98,19 @@ def test_what_is_written_reaches_dram_where_one_reader_does_not_find_it_or_the_g
     assert held([[made], [used], [big], [used]], 105, frozenset())[0][1] == frozenset()
     assert held([[made], [used], [big], [used]], 110, frozenset())[0][1] == {1}
     assert held([[made]], 10, frozenset())[0][1] == frozenset()  # nobody needs it: it is not known to be dead
+
+
+def test_an_operator_of_which_nothing_is_known_sweeps_the_cache() -> None:
+    sketch = Sketch()
+    sketch.tensor("X", 64, 64)
+    sketch.pointwise("Relu", ["X"], "T", "relu")
+    whole = (Axis(((0, 1),)), Axis(((1, 1),)))
+    dims = [Dim("i0", 64), Dim("i1", 64)]
+    sketch.add("Mystery", OpKind.OPAQUE, dims, [("T", whole)], ("O", whole))
+    sketch.pointwise("Add", ["O", "T"], "Y", "add")
+    graph = sketch.graph("Y")
+    result = simulate(CostRequest(graph, with_cache(1 << 30), unfused(graph)))
+    assert dram(result, "T") == (2 * 4096, 4096) and dram(result, "O") == (4096, 4096)
 
 
 def tiled(machine: Accelerator) -> CostResult:

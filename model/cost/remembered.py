@@ -16,7 +16,7 @@ from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup
 from .operands import Operands, views
 from .result import CostRequest, GroupResult, Totals
-from .reuse import held
+from .reuse import Touch, held
 from .solution import Solution
 from .solve import Prepared
 from .sums import Sums
@@ -141,30 +141,41 @@ class GroupCache:
         share = scope.machine.accelerator.cache_share_bytes
         if not share:
             return cold
-        facts = scope.facts
-        tensors = [[facts.root[tensor] for tensor in facts.tensors(members)] for members in groups]
-        rows = [
-            [(roots[place], size, read, write) for place, size, read, write in solution.touched]
-            for roots, solution in zip(tensors, cold, strict=True)
-        ]
+        rows = [scope.touches(members, solution) for members, solution in zip(groups, cold, strict=True)]
         out: list[Solution] = []
-        for roots, row, solution, (warm, kept) in zip(
-            tensors, rows, cold, held(rows, share, facts.final), strict=True
+        for members, row, solution, (warm, kept) in zip(
+            groups, rows, cold, held(rows, share, scope.facts.final), strict=True
         ):
             if not warm and not kept:
                 out.append(solution)
                 continue
-            there = {tensor for tensor, _, _, _ in row}
-            places = [
-                frozenset([place for place, tensor in enumerate(roots) if tensor in of and tensor in there])
-                for of in (warm, kept)
-            ]
-            key = (id(solution), places[0], places[1])
-            found = self._held.get(key)
-            if found is None:
-                found = self._held[key] = self._prepared[id(solution)][1].solution(*places)
-            out.append(found)
+            known = scope.held.get(members)
+            if known is None or known[0] is not solution or known[1] != warm or known[2] != kept:
+                found = self._as_held(scope, members, row, solution, warm, kept)
+                known = scope.held[members] = (solution, warm, kept, found)
+            out.append(known[3])
         return out
+
+    def _as_held(
+        self,
+        scope: Scope,
+        members: tuple[int, ...],
+        row: Sequence[Touch],
+        solution: Solution,
+        warm: frozenset[int],
+        kept: frozenset[int],
+    ) -> Solution:
+        """A solution where the cache holds these tensors of the graph; equal groups share it."""
+        there = {tensor for tensor, _, _, _ in row}
+        roots = [scope.facts.root[tensor] for tensor in scope.facts.tensors(members)]
+        found, keeps = (
+            frozenset([place for place, tensor in enumerate(roots) if tensor in of and tensor in there])
+            for of in (warm, kept)
+        )
+        key = (id(solution), found, keeps)
+        if key not in self._held:
+            self._held[key] = self._prepared[id(solution)][1].solution(found, keeps)
+        return self._held[key]
 
     def unfused(self, scope: Scope) -> Sums:
         """Every operator alone: a look at one of each structure."""
@@ -204,8 +215,20 @@ class Scope:
         # By first operator: an edit keeps the groups that it does not touch.
         self.cold: dict[int, tuple[FusionGroup, Solution]] = {}
         self.last: dict[int, tuple[FusionGroup, Solution, GroupResult, int]] = {}  # the last: its launch, ns
+        # By operators, of machines with a cache: what it sees, and the solution by what it holds.
+        self._touches: dict[tuple[int, ...], tuple[Solution, list[Touch]]] = {}
+        self.held: dict[tuple[int, ...], tuple[Solution, frozenset[int], frozenset[int], Solution]] = {}
         # By identity of a solution, which stands in the entry as well.
         self.common: dict[int, dict[str, object]] = {}
+
+    def touches(self, members: tuple[int, ...], solution: Solution) -> list[Touch]:
+        """What the cache sees of a group, tensors as the graph numbers them, views as what they view."""
+        known = self._touches.get(members)
+        if known is None or known[0] is not solution:
+            roots = [self.facts.root[tensor] for tensor in self.facts.tensors(members)]
+            row = [(roots[place], size, read, write) for place, size, read, write in solution.touched]
+            known = self._touches[members] = (solution, row)
+        return known[1]
 
     def totals(self, sums: Sums) -> Totals:
         """CONTRACT's totals of a plan's sums."""

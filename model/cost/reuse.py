@@ -27,39 +27,44 @@ def held(
     size: dict[int, int] = {}
     for touches in groups:
         for tensor, touched, _, _ in touches:
-            size[tensor] = max(size.get(tensor, 0), touched)
-    inside: dict[int, int] = {}  # per tensor the groups of the window that touch it
+            if touched > size.get(tensor, -1):
+                size[tensor] = touched
+    inside = dict.fromkeys(size, 0)  # per tensor the groups of the window that touch it
+    last = dict.fromkeys(size, -1)
     total, low = 0, 0
-    last: dict[int, int] = {}
     writer: dict[int, int] = {}
     lost: set[int] = set(final)
     used: set[int] = set()
     warm: list[frozenset[int]] = []
+    nothing: frozenset[int] = frozenset()
     for number, touches in enumerate(groups):
         for tensor, _, _, _ in touches:
-            before = inside.get(tensor, 0)
-            total += 0 if before else size[tensor]
-            inside[tensor] = before + 1
+            if not inside[tensor]:
+                total += size[tensor]
+            inside[tensor] += 1
         while total > share_bytes:
             for tensor, _, _, _ in groups[low]:
                 inside[tensor] -= 1
-                total -= 0 if inside[tensor] else size[tensor]
+                if not inside[tensor]:
+                    total -= size[tensor]
             low += 1
         found: list[int] = []
         for tensor, _, read, write in touches:
-            hit = last.get(tensor, -1) >= low
-            if read and hit:
-                found.append(tensor)
-            if read and tensor in writer:
-                used.add(tensor)
-                if not hit:
-                    lost.add(tensor)
+            if read:
+                hit = last[tensor] >= low
+                if hit:
+                    found.append(tensor)
+                if tensor in writer:
+                    used.add(tensor)
+                    if not hit:
+                        lost.add(tensor)
             if write:
                 writer.setdefault(tensor, number)
             last[tensor] = number
-        warm.append(frozenset(found))
-    kept: list[list[int]] = [[] for _ in groups]
-    for tensor, number in writer.items():
-        if tensor in used and tensor not in lost:
-            kept[number].append(tensor)
-    return [(found, frozenset(of)) for found, of in zip(warm, kept, strict=True)]
+        warm.append(frozenset(found) if found else nothing)
+    kept: dict[int, list[int]] = {}
+    for tensor in used - lost:
+        kept.setdefault(writer[tensor], []).append(tensor)
+    return [
+        (found, frozenset(kept[number]) if number in kept else nothing) for number, found in enumerate(warm)
+    ]

@@ -27,6 +27,8 @@ from .unify import unify
 from .units import Machine
 from .walked import Walked
 
+_SWEEP = 1 << 62
+
 
 def solve(operands: Operands, group: FusionGroup, machine: Machine, precision: str) -> Solution:
     """Everything about `group` on `machine` with a cache that holds nothing of it.
@@ -183,6 +185,8 @@ def _compulsory_only(
         relieved_s=tuple(relieved),
         dram_read_bytes=reads,
         dram_write_bytes=writes,
+        # Nothing is known of how it walks: it is taken to sweep a cache, which has nothing for it or after it.
+        touched=tuple((place[i], _SWEEP, r > 0, w > 0) for i, (r, w) in moved.items()),
     )
 
 
