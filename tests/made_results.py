@@ -215,6 +215,9 @@ def _group(graph: OperatorGraph, operators: tuple[int, ...], index: int, start_s
         infeasible=None
         if fits
         else Infeasible("buffer", 700 << 10, 512 << 10, ("halve k", "split before MatMul_9")),
+        split_reduction=(),
+        spill_bytes=3 * MIB if spills else 0,
+        spill_to="DRAM" if spills else "",
     )
 
 

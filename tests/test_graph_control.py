@@ -16,8 +16,8 @@ from explorer.__main__ import main
 from model.errors import UsageError
 from model.graph.graph import OperatorGraph, OpKind
 from model.graph.load import graph_of, load_graph
-from model.graph.readers import read as read_file
 from model.graph.raw import read_answer
+from model.graph.readers import read as read_file
 from model.graph.summary import inspect_document, text_summary
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

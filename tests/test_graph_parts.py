@@ -19,8 +19,8 @@ from model.graph.attention import pairs_kept
 from model.graph.equation import Equation, stated
 from model.graph.graph import Operator, OperatorGraph, OpKind, TensorRole
 from model.graph.load import graph_of
-from model.graph.readers import read as read_file
 from model.graph.raw import read_answer
+from model.graph.readers import read as read_file
 from model.graph.row import Call, Loops, Operand, Unmodelled
 
 F32, I32, I64, U8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8

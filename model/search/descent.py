@@ -73,7 +73,7 @@ def cut(ops, extents, tile, online, statistics, shape_loops, loops, path):
 )
 def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bits, rows, work):
     """Bytes from and to the outer level, rounded up once per tensor and direction."""
-    prepare(ops, acc, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
     for t in range(ten.shape[0]):
         bits[t, 0] = 0
         bits[t, 1] = 0
@@ -91,7 +91,7 @@ def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bi
 @kernel(f"int64({_NEST}, int64, int64[::1], int64[:,::1], int64[:,::1])", borrows=True)
 def held(ops, acc, axes, ten, extents, loops, path, lengths, stages, points, rows, work):
     """Bytes of the buffer at the peak."""
-    prepare(ops, acc, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
     return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 1, stages, rows, work)
 
 
