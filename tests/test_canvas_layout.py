@@ -9,6 +9,7 @@ import pytest
 
 from explorer.canvas.blocks import CHIP, make_block
 from explorer.canvas.cuts import CutTrack
+from explorer.canvas.folding import Unit
 from explorer.canvas.layout import Layout, LayoutRequest, Member, lay_out, provisional
 from explorer.canvas.scene import Scene
 from explorer.canvas.transition import between
@@ -58,7 +59,7 @@ def random_plan(graph: OperatorGraph, seed: int) -> Plan:
     return plan
 
 
-def place(graph: OperatorGraph, plan: Plan, members: dict[tuple[int, ...], Member] | None = None) -> Layout:
+def place(graph: OperatorGraph, plan: Plan, members: dict[Unit, Member] | None = None) -> Layout:
     return lay_out(LayoutRequest(graph, plan, {} if members is None else members))
 
 
@@ -131,7 +132,7 @@ def test_chips_of_cuts_lie_on_no_box_no_hull_and_no_other_chip(case: int) -> Non
 
 def test_a_layout_is_a_function_of_graph_and_plan_and_the_cache_changes_nothing() -> None:
     graph = drawn(ATTENTION)
-    members: dict[tuple[int, ...], Member] = {}
+    members: dict[Unit, Member] = {}
     before = from_text(graph, PLANS["attention"])
     first = place(graph, before, members)
     place(graph, from_text(graph, PLANS["whole"]), members)

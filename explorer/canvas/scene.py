@@ -121,6 +121,8 @@ class Scene:
         self.folding = folding = layout.folding
         self._own_boxes = np.where(folding.shown[:, None], layout.boxes, np.nan)
         self.block_boxes = layout.boxes[folding.first]
+        away = FRAME_GAP
+        self._frames = layout.opened + np.array([-away, -away - FRAME_TITLE, away, away])
         self.traffic.fold(folding.slot_of, len(folding.blocks))
         self.edge_boxes = layout.pieces.edge_boxes
         self._take_groups()
@@ -332,7 +334,7 @@ class Scene:
 
     def frames_in(self, rect: Rect) -> NDArray[np.int64]:
         """Open blocks, as rows of ``folding.opened``, whose frame meets `rect`."""
-        return _meeting(self.layout.opened, rect)
+        return _meeting(self._frames, rect)
 
     def hulls_in(self, rect: Rect) -> NDArray[np.int64]:
         """Groups whose drawn hull meets `rect`."""
@@ -393,17 +395,15 @@ class Scene:
             left, top, right, bottom = self.hull_rects[group].tolist()
             if left <= x <= right and top <= y <= bottom:
                 return Hit(Part.HULL, group)
-        for row in self.frames_in((x, y - FRAME_TITLE, x, y + FRAME_TITLE))[::-1].tolist():
-            left, top, right, _ = self.frame(row)
-            if left <= x <= right and top <= y <= top + FRAME_TITLE:
+        for row in self.frames_in((x, y, x, y))[::-1].tolist():
+            if y <= self._frames[row, 1] + FRAME_TITLE:
                 return Hit(Part.FRAME, row)
         return Hit(Part.NOTHING)
 
     def frame(self, row: int) -> Rect:
-        """The frame of an open block, its title strip above what it holds; outer ones around inner ones."""
-        left, top, right, bottom = self.layout.opened[row].tolist()
-        away = FRAME_GAP
-        return left - away, top - away - FRAME_TITLE, right + away, bottom + away
+        """The frame of an open block, with its title strip above what it holds."""
+        left, top, right, bottom = self._frames[row].tolist()
+        return left, top, right, bottom
 
     def _edge_at(self, x: float, y: float, reach: float) -> int | None:
         edges, a, b = self.pieces_in((x - reach, y - reach, x + reach, y + reach))

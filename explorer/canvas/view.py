@@ -674,7 +674,7 @@ class GraphCanvas(QAbstractScrollArea):
         folding = self.scene.folding if self.has_scene else None
         if folding is None or folding.hierarchy is None:
             return
-        closed = folding.hierarchy.opening()
+        closed = folding.hierarchy.opening() or folding.hierarchy.children(-1).tolist()
         if not closed:
             self.document.said.emit("This model has no blocks: no scopes, and nothing that repeats.", "note")
         self.stage.fold(folding.with_closed(closed), then=self.stage.first_look)
