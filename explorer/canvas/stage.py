@@ -351,6 +351,12 @@ class Stage(QObject):
         """Which blocks are closed, or will be in a moment; None where no graph is laid out."""
         return self._folding
 
+    @property
+    def is_folding(self) -> bool:
+        """Whether blocks were opened or closed, and that is not on screen yet."""
+        scene, wanted = self.scene, self._folding
+        return scene is not None and wanted is not None and scene.folding.closed != wanted.closed
+
     def fold(
         self, folding: Folding, pinned: int | None = None, then: Callable[[], None] | None = None
     ) -> None:
