@@ -16,7 +16,7 @@ from . import look, why
 from .look import GRID
 from .panels.panel import Panel
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 LEFT, RIGHT, BOTTOM = (
     Qt.DockWidgetArea.LeftDockWidgetArea,
     Qt.DockWidgetArea.RightDockWidgetArea,
@@ -30,6 +30,7 @@ PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "latency": (RIGHT, 380),
     "demand": (BOTTOM, 250),
     "groups": (BOTTOM, 250),
+    "why": (BOTTOM, 250),
 }
 """Where each panel stands by default, and its share of the height there. The bottom panels are tabs."""
 WIDTHS = {LEFT: 288, RIGHT: 440}

@@ -35,10 +35,12 @@ from PySide6.QtWidgets import (
 )
 
 from model.cost.result import CostResult
+from model.cost.why import why as cost_why
 from model.graph.dtypes import SHORT, is_float
 from model.graph.graph import OperatorGraph
 from model.packaged import folder, headline
 from model.serving.result import ServingResult
+from model.serving.why import why as serving_why
 
 from . import look, why
 from .controls import ElidedLabel
@@ -102,38 +104,42 @@ def metrics(
             "Launch reduction",
             look.fmt_percent(reduction),
             *delta(reduction, base.launch_overhead_reduction if base else None, "percent", True),
-            why=lambda: why.launch_reduction(now, cost.baseline),
+            why=lambda: _tip(cost, "launch_overhead_reduction"),
         ),
         MetricValue(
             "On-chip reuse",
             look.fmt_ratio(reuse),
             *delta(reuse, base.onchip_reuse_ratio if base else None, "ratio", True),
-            why=lambda: why.onchip_reuse(now),
+            why=lambda: _tip(cost, "onchip_reuse_ratio"),
         ),
         MetricValue(
             "DRAM",
             look.fmt_bytes(moved),
             *delta(moved, base.dram_read_bytes + base.dram_write_bytes if base else None, "bytes", False),
-            why=lambda: why.dram(now),
+            why=lambda: _tip(cost, "dram_bytes"),
         ),
         MetricValue(
             "Latency",
             look.fmt_seconds(now.latency_s),
             *delta(now.latency_s, base.latency_s if base else None, "seconds", False),
-            why=lambda: why.latency(cost),
+            why=lambda: _tip(cost, "latency_s"),
         ),
-        _percentile(serving, baseline, label, "p95", 0.95, serving_is_behind, now.feasible),
-        _percentile(serving, baseline, label, "p99", 0.99, serving_is_behind, now.feasible),
+        _percentile(serving, baseline, label, "p95", serving_is_behind, now.feasible),
+        _percentile(serving, baseline, label, "p99", serving_is_behind, now.feasible),
         MetricValue(
             "Bottleneck",
             now.bottleneck or look.NO_NUMBER,
             f"gain {look.fmt_percent(now.bottleneck_gain)}" if now.bottleneck_gain > 0 else "",
             "per 10 %" if now.bottleneck_gain > 0 else "",
             "warn",
-            why=lambda: why.bottleneck(cost),
+            why=lambda: _tip(cost, "bottleneck"),
         ),
         _feasible(cost),
     )
+
+
+def _tip(cost: CostResult, number: str) -> str:
+    return why.card_html(cost_why(cost, number))
 
 
 def _percentile(
@@ -141,7 +147,6 @@ def _percentile(
     baseline: Baseline | None,
     label: str,
     name: str,
-    share: float,
     behind: bool,
     fits: bool,
 ) -> MetricValue:
@@ -171,7 +176,7 @@ def _percentile(
         aside,
         against,
         state,
-        lambda: why.percentile(serving, name, share, ns),
+        lambda: why.card_html(serving_why(serving, f"{name}_s")),
         behind,
     )
 
@@ -195,7 +200,7 @@ def _feasible(cost: CostResult) -> MetricValue:
             "warn",
         )
     value = f"{whole - len(lacking):,} / {whole:,}"
-    return MetricValue("Feasible", value, aside, against, state, lambda: why.feasibility(cost))
+    return MetricValue("Feasible", value, aside, against, state, lambda: _tip(cost, "feasible"))
 
 
 def _some(groups: list[int]) -> str:

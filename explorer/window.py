@@ -40,6 +40,7 @@ from .editor import Editor
 from .header import FILE_PRECISION, Header
 from .names import group_label
 from .panels.demand import DemandProfile
+from .panels.explanation import Explanation
 from .panels.groups import GroupsTable
 from .panels.heatmap import Heatmap
 from .panels.history import History
@@ -86,6 +87,7 @@ class Window(QMainWindow):
             Latency(document),
             DemandProfile(document),
             GroupsTable(document),
+            Explanation(document),
         )
         self.docks = Docks(self.canvas, self.panels)
         for panel in self.panels:  # a tab that comes to the front

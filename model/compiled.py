@@ -48,6 +48,7 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.estimate",
     "model.cost.judging",
     "model.cost.search_kernels",
+    "model.search.descent",
     "model.serving.replay",
 )
 

@@ -30,6 +30,7 @@ class Builder:
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.inputs: list[tuple[str, Sequence[Extent]]] = []
+        self.outputs: list[tuple[str, Sequence[Extent]]] = []
 
     def input(self, name: str, *shape: Extent) -> str:
         """A graph input."""
@@ -62,18 +63,31 @@ class Builder:
         """``x W`` with W of rows x columns."""
         return self.node("MatMul", name, x, self.weight(f"{name}_weight", rows, columns))
 
+    def convolution(
+        self, name: str, x: str, out: int, channels: int, taps: int, groups: int = 1, stride: int = 1
+    ) -> str:
+        """A padded convolution with bias: ``channels`` in and ``out`` out, `taps` x `taps`."""
+        weight = self.weight(f"{name}_weight", out, channels // groups, taps, taps)
+        bias = self.weight(f"{name}_bias", out)
+        attributes = {"kernel_shape": [taps, taps], "pads": [taps // 2] * 4, "strides": [stride] * 2}
+        return self.node("Conv", name, x, weight, bias, group=groups, **attributes)
+
     def heads(self, name: str, x: str, *shape: int, perm: Sequence[int]) -> str:
         """Split the last axis into heads and bring them before the rows."""
         split = self.node("Reshape", f"{name}_heads", x, self.integers(f"{name}_split", (0, 0, *shape)))
         return self.node("Transpose", f"{name}_rows", split, perm=list(perm))
 
+    def output(self, name: str, *shape: Extent) -> None:
+        """A further graph output."""
+        self.outputs.append((name, shape))
+
     def model(self, name: str, output: str, *shape: Extent) -> ModelProto:
-        """The checked model."""
+        """The checked model; `output` stands before the further ones."""
         graph = helper.make_graph(
             self.nodes,
             name,
             [helper.make_tensor_value_info(n, FLOAT, s) for n, s in self.inputs],
-            [helper.make_tensor_value_info(output, FLOAT, shape)],
+            [helper.make_tensor_value_info(n, FLOAT, s) for n, s in [(output, shape), *self.outputs]],
             self.initializers,
         )
         model = helper.make_model(
@@ -154,18 +168,135 @@ def transformer_block() -> ModelProto:
 def residual_block() -> ModelProto:
     """ResNet-50, second stage: 1x1, 3x3, 1x1 at 56 x 56 with the input added; norms folded into biases."""
     b = Builder("ResNet-50 bottleneck block at 56 x 56, batch norms folded", "batch=1")
-
-    def convolution(name: str, x: str, out: int, channels: int, taps: int) -> str:
-        weight = b.weight(f"{name}_weight", out, channels, taps, taps)
-        bias = b.weight(f"{name}_bias", out)
-        pads = [taps // 2] * 4
-        return b.node("Conv", name, x, weight, bias, kernel_shape=[taps, taps], pads=pads)
-
     x = b.input("x", "batch", 256, 56, 56)
-    y = b.node("Relu", "reduce_relu", convolution("reduce_conv", x, 64, 256, 1))
-    y = b.node("Relu", "spatial_relu", convolution("spatial_conv", y, 64, 64, 3))
-    y = b.node("Add", "residual_add", convolution("expand_conv", y, 256, 64, 1), x)
+    y = b.node("Relu", "reduce_relu", b.convolution("reduce_conv", x, 64, 256, 1))
+    y = b.node("Relu", "spatial_relu", b.convolution("spatial_conv", y, 64, 64, 3))
+    y = b.node("Add", "residual_add", b.convolution("expand_conv", y, 256, 64, 1), x)
     return b.model("residual_block", b.node("Relu", "residual_relu", y), "batch", 256, 56, 56)
+
+
+def decode_kv() -> ModelProto:
+    """Llama-3-8B attention for one new token: its key and value are appended to those of the past."""
+    b = Builder(
+        "Llama-3-8B attention, one decode step with a KV cache: 32 query heads on 8 key heads of 128",
+        "batch=8,past=2047",
+    )
+    x = b.input("x", "batch", 1, 4096)
+    q = b.node(
+        "Reshape", "attn_q_heads", b.linear("attn_q", x, 4096, 4096), b.integers("q_split", (0, 8, 4, 128))
+    )
+
+    def cached(letter: str) -> str:
+        new = b.linear(f"attn_{letter}", x, 4096, 1024)
+        row = b.node("Reshape", f"attn_{letter}_heads", new, b.integers(f"{letter}_split", (0, 8, 1, 128)))
+        past = b.input(f"past_{letter}", "batch", 8, "past", 128)
+        b.output(f"present_{letter}", "batch", 8, "past + 1", 128)
+        return b.node("Concat", f"present_{letter}", past, row, axis=2)
+
+    keys = b.node("Transpose", "attn_k_columns", cached("k"), perm=[0, 1, 3, 2])
+    scores = b.node("MatMul", "attn_scores", q, keys)
+    scaled = b.node("Mul", "attn_scale", scores, b.scalar("attn_scale_factor", 128**-0.5))
+    context = b.node(
+        "MatMul", "attn_context", b.node("Softmax", "attn_softmax", scaled, axis=-1), cached("v")
+    )
+    merged = b.node("Reshape", "attn_merge", context, b.integers("attn_merged", (0, 1, 4096)))
+    return b.model("decode_kv", b.linear("attn_out", merged, 4096, 4096), "batch", 1, 4096)
+
+
+def inverted_residual() -> ModelProto:
+    """MobileNetV2 at 14 x 14: 64 channels widened to 384, a depthwise 3x3, and back, with the input added."""
+    b = Builder("MobileNetV2 inverted residual at 14 x 14, 64 to 384 channels, batch norms folded", "batch=1")
+    top = b.scalar("six", 6.0)
+    zero = b.scalar("zero", 0.0)
+    x = b.input("x", "batch", 64, 14, 14)
+    y = b.node("Clip", "expand_relu6", b.convolution("expand_conv", x, 384, 64, 1), zero, top)
+    y = b.node("Clip", "depthwise_relu6", b.convolution("depthwise_conv", y, 384, 384, 3, 384), zero, top)
+    y = b.node("Add", "residual_add", b.convolution("project_conv", y, 64, 384, 1), x)
+    return b.model("inverted_residual", y, "batch", 64, 14, 14)
+
+
+def unet_level() -> ModelProto:
+    """One level of a U-Net: down, through the bottom, up again, and joined with the skip connection."""
+    b = Builder(
+        "U-Net level at 128 x 128: 64 channels, 128 below, skip connection joined by a Concat", "batch=1"
+    )
+
+    def pair(name: str, x: str, out: int, channels: int) -> str:
+        first = b.node("Relu", f"{name}_1_relu", b.convolution(f"{name}_1_conv", x, out, channels, 3))
+        return b.node("Relu", f"{name}_2_relu", b.convolution(f"{name}_2_conv", first, out, out, 3))
+
+    skip = pair("down", b.input("x", "batch", 64, 128, 128), 64, 64)
+    low = b.node("MaxPool", "pool", skip, kernel_shape=[2, 2], strides=[2, 2])
+    bottom = pair("bottom", low, 128, 64)
+    weight, bias = b.weight("up_weight", 128, 64, 2, 2), b.weight("up_bias", 64)
+    raised = b.node("ConvTranspose", "up", bottom, weight, bias, kernel_shape=[2, 2], strides=[2, 2])
+    joined = b.node("Concat", "skip_join", skip, raised, axis=1)
+    return b.model("unet_level", pair("merge", joined, 64, 128), "batch", 64, 128, 128)
+
+
+def mixture_of_experts() -> ModelProto:
+    """Mixtral-8x7B MLP: two of eight experts a token, their weights gathered by the router's choice."""
+    b = Builder(
+        "Mixtral-8x7B expert MLP, two of eight experts for each of the tokens being decoded", "tokens=4"
+    )
+    x = b.input("x", "tokens", 4096)
+    odds = b.node("Softmax", "router_softmax", b.linear("router", x, 4096, 8), axis=-1)
+    share, chosen = "router_share", "router_choice"
+    b.nodes.append(
+        helper.make_node(
+            "TopK", [odds, b.integers("two", (2,))], [share, chosen], name="router_top2", axis=-1
+        )
+    )
+
+    def expert(name: str, rows: int, columns: int) -> str:
+        return b.node(
+            "Gather", f"{name}_choice", b.weight(f"{name}_weights", 8, rows, columns), chosen, axis=0
+        )
+
+    row = b.node("Reshape", "token_row", x, b.integers("as_row", (0, 1, 1, 4096)))
+    gate = b.node("MatMul", "gate", row, expert("gate", 4096, 14336))
+    up = b.node("MatMul", "up", row, expert("up", 4096, 14336))
+    silu = b.node("Mul", "silu", gate, b.node("Sigmoid", "sigmoid", gate))
+    down = b.node("MatMul", "down", b.node("Mul", "gated", silu, up), expert("down", 14336, 4096))
+    weighted = b.node("Reshape", "share_column", share, b.integers("as_column", (0, 2, 1, 1)))
+    mixed = b.node(
+        "ReduceSum",
+        "mix",
+        b.node("Mul", "weighted", down, weighted),
+        b.integers("mixed_axes", (1, 2)),
+        keepdims=0,
+    )
+    return b.model("mixture_of_experts", mixed, "tokens", 4096)
+
+
+def training_step() -> ModelProto:
+    """A two-layer perceptron trained by one step of SGD: forward, backward, and the update, in one graph."""
+    b = Builder(
+        "Training step of a two-layer MLP, 1024 to 4096 and back: forward, backward, SGD", "batch=256"
+    )
+    x, target = b.input("x", "batch", 1024), b.input("target", "batch", 1024)
+    first, second = b.input("w1", 1024, 4096), b.input("w2", 4096, 1024)
+    hidden = b.node("MatMul", "forward_1", x, first)
+    active = b.node("Relu", "forward_relu", hidden)
+    error = b.node("Sub", "loss_gradient", b.node("MatMul", "forward_2", active, second), target)
+    second_gradient = b.node("Gemm", "backward_w2", active, error, transA=1)
+    back = b.node("Gemm", "backward_2", error, second, transB=1)
+    passed = b.node(
+        "Cast",
+        "backward_mask",
+        b.node("Greater", "backward_positive", hidden, b.scalar("zero", 0.0)),
+        to=FLOAT,
+    )
+    first_gradient = b.node("Gemm", "backward_w1", x, b.node("Mul", "backward_relu", back, passed), transA=1)
+    rate = b.scalar("learning_rate", 0.01)
+    for layer, weight, gradient, shape in (
+        (2, second, second_gradient, (4096, 1024)),
+        (1, first, first_gradient, (1024, 4096)),
+    ):
+        step = b.node("Mul", f"optimizer_step_{layer}", gradient, rate)
+        b.output(b.node("Sub", f"optimizer_w{layer}", weight, step), *shape)
+    name, shape = b.outputs.pop()
+    return b.model("training_step", name, *shape)
 
 
 SAMPLES: tuple[Callable[[], ModelProto], ...] = (
@@ -173,6 +304,11 @@ SAMPLES: tuple[Callable[[], ModelProto], ...] = (
     swiglu_mlp,
     transformer_block,
     residual_block,
+    decode_kv,
+    inverted_residual,
+    unet_level,
+    mixture_of_experts,
+    training_step,
 )
 
 

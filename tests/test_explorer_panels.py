@@ -17,6 +17,7 @@ from explorer.document import Document
 from explorer.names import group_name
 from explorer.panels.demand import DemandProfile, capped
 from explorer.panels.distribution import Curve, label_places
+from explorer.panels.explanation import Explanation
 from explorer.panels.groups import GroupsTable, group_rows
 from explorer.panels.heatmap import (
     MODES,
@@ -33,6 +34,7 @@ from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
+from model.cost.why import why as cost_why
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.plan.plan import FusionGroup, Plan
@@ -41,7 +43,7 @@ from . import made_results
 from .explorer_engine import HandEngine, workload
 from .test_explorer_document import merged, settle
 
-PANELS = (Heatmap, RegisterGauges, Latency, DemandProfile, GroupsTable, History, TileEditor)
+PANELS = (Heatmap, RegisterGauges, Latency, DemandProfile, GroupsTable, Explanation, History, TileEditor)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -485,9 +487,10 @@ def test_a_graph_without_operators_says_so(qtbot, document):
 
 
 def test_negative_reuse_is_explained():
-    totals = made_results.totals(onchip_reuse_ratio=-1.824)
-    assert "Negative here" in why.onchip_reuse(totals)
-    assert "Negative here" not in why.onchip_reuse(made_results.totals())
+    result = made_results.cost()
+    worse = replace(result, totals=replace(result.totals, onchip_reuse_ratio=-1.824))
+    assert "Negative here" in why.card_html(cost_why(worse, "onchip_reuse_ratio"))
+    assert "Negative here" not in why.card_html(cost_why(result, "onchip_reuse_ratio"))
 
 
 @pytest.mark.parametrize("width", [1000, 1280, 1500, 1900])
@@ -544,3 +547,25 @@ def test_the_machine_in_use_is_ticked_and_every_machine_says_what_it_is(qtbot, d
     strip.machine.menu().aboutToShow.emit()
     ticked = [action.text() for action in strip.machine.menu().actions() if action.isChecked()]
     assert ticked == ["mine"]
+
+
+def test_the_why_panel_explains_plan_group_and_tail_and_keeps_the_number(qtbot, document):
+    panel = Explanation(document)
+    qtbot.addWidget(panel)
+    panel.show()
+    panel.catch_up()
+    assert "No model is open" in panel.message
+    fill(qtbot, document)
+    panel.catch_up()
+    assert panel.message == ""
+    shown = [panel.list.item(i).text() for i in range(panel.list.count())]
+    assert shown[0] == "plan · latency (seconds)" and "tail · p95 (seconds)" in shown
+    assert "Latency of one request alone: 1.82 ms" in panel.card.text()
+    document.select((document.cost.groups[1].operators[0],))
+    panel.catch_up()
+    assert panel.list.item(0).text() == "G2 · latency (seconds)"
+    panel.list.setCurrentRow(2)
+    qtbot.waitUntil(lambda: "Footprint of G2" in panel.card.text(), timeout=2_000)
+    document.select((document.cost.groups[0].operators[0],))
+    panel.catch_up()
+    assert "Footprint of G1" in panel.card.text()

@@ -567,7 +567,7 @@ def test_f6_goes_round_the_panels(qtbot, window):
     fill(qtbot, window)
     window.activateWindow()
     window.canvas.setFocus()
-    names = [window.docks.step_focus(1) for _ in range(8)]
+    names = [window.docks.step_focus(1) for _ in range(len(PLACES) + 1)]
     assert set(names) == {*PLACES, "canvas"} and names[-1] == "canvas"
     assert window.docks.step_focus(-1) == names[-2]
 

@@ -9,7 +9,10 @@ import pytest
 from explorer.__main__ import main
 from model.errors import UsageError
 from model.graph.bindings import DEFAULT_EXTENT, evaluate, parse_bindings, resolve, symbols_of
+from model.graph.load import load_graph
 from model.graph.summary import printable
+from model.plan.file import save_plan
+from model.plan.notation import from_text
 
 
 def test_the_json_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +41,22 @@ def test_the_table_for_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     assert "spatial_conv" in out and "[c=64] [r=3] [s=3]" in out
     assert main(["inspect", "transformer_block", "--all"]) == 0
     assert "mlp_residual" in capsys.readouterr().out
+
+
+def test_groups_of_a_plan_with_their_dims_and_trees(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = load_graph("attention_prefill")
+    fused = from_text(graph, "[attn_scores attn_scale attn_softmax attn_context]")
+    save_plan(tmp_path / "plan.json", graph, fused)
+    words = ["inspect", "attention_prefill", "--plan", str(tmp_path / "plan.json")]
+    assert main([*words, "--json"]) == 0
+    groups = json.loads(capsys.readouterr().out)["groups"]
+    group = next(group for group in groups if len(group["operators"]) == 4)
+    # b and heads, rows, keys, depth of the scores, and of the context: the keys are its sum.
+    assert sorted(group["dims"].values()) == [1, 32, 128, 128, 512, 512]
+    assert group["dim_of"]["attn_scores"][3] == group["dim_of"]["attn_context"][4]
+    assert group["chosen"] and group["tree"].index("attn_scores") < group["tree"].index("attn_context")
+    assert main(words) == 0
+    assert "(chosen when simulated)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,18 @@ def test_the_smallest_file_is_a_machine_that_says_what_is_absent(tmp_path):
 
 
 def test_every_packaged_machine_loads_and_is_what_its_name_says():
-    assert packaged_hardware() == ("a100", "edge-npu", "one-buffer", "systolic-32")
+    assert packaged_hardware() == (
+        "a100",
+        "edge-npu",
+        "ethos-like",
+        "eyeriss-like",
+        "gemmini",
+        "h100",
+        "one-buffer",
+        "rtx4090",
+        "systolic-32",
+        "tpu-v4i",
+    )
     for name in packaged_hardware():
         assert load_hardware(name).name == name
         assert hardware_path(name).read_text(encoding="utf-8").startswith("# ")
@@ -80,6 +91,26 @@ def test_the_a100_has_its_published_peaks():
     assert machine.buffer.name == "shared" and machine.buffer.capacity_bytes == 164 * 1024
     assert machine.registers.per_core * 4 == 256 * 1024
     assert machine.slot_bandwidth_bytes_per_s == 2039e9
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "operations_per_s"),
+    [
+        ("h100", "bf16", 989.4e12),
+        ("h100", "int8", 1978.9e12),
+        ("rtx4090", "fp16", 165.2e12),
+        ("rtx4090", "int8", 660.6e12),
+        ("rtx4090", "fp32", 82.6e12),
+        ("tpu-v4i", "bf16", 138e12),
+        ("eyeriss-like", "fp16", 67.2e9),  # 168 elements at 200 MHz
+        ("ethos-like", "int8", 1.024e12),
+        ("gemmini", "int8", 512e9),
+    ],
+)
+def test_peaks_are_the_published_ones(name, precision, operations_per_s):
+    machine = load_hardware(name)
+    rate = dict(machine.matrix_unit.macs_per_cycle)[precision]
+    assert 2 * rate * machine.cores * machine.clock_hz == pytest.approx(operations_per_s, rel=0.005)
 
 
 def test_levels_that_are_not_counted_yet_are_warned_of():
@@ -184,7 +215,9 @@ def test_hardware_command(capsys):
     assert printed["hardware"]["memory"][1]["capacity_bytes"] == 524288
     assert printed["hardware"]["matrix_unit"]["macs_per_cycle"]["int8"] == 1024
     assert main(["hardware"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:4]] == list(packaged_hardware())
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()][
+        : len(packaged_hardware())
+    ] == list(packaged_hardware())
     assert main(["hardware", "a100"]) == 0
     shown = capsys.readouterr().out
     assert "2.039 TB/s" in shown and "note: memory[1] L2" in shown

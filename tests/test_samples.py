@@ -27,7 +27,7 @@ def script() -> ModuleType:
 
 def test_files_are_what_the_script_builds(script: ModuleType, tmp_path: Path) -> None:
     built = script.build(tmp_path)
-    assert len(built) == 8
+    assert len(built) == 2 * len(script.SAMPLES) == 18
     for path in built:
         committed = SAMPLES / path.name
         assert committed.stat().st_size < 50_000
@@ -42,6 +42,11 @@ ATTENTION_7B = 512 * 4 * 4096**2 + 2 * 512**2 * 4096
 SWIGLU = 512 * 3 * 4096 * 14336
 BLOCK = 512 * (2 * 4096**2 + 2 * 4096 * 1024) + 2 * 512**2 * 4096 + SWIGLU
 BOTTLENECK = 56 * 56 * (256 * 64 + 64 * 64 * 9 + 64 * 256)
+# One row for each of 8 requests against 2,048 keys and values of 32 heads.
+DECODE = 8 * (2 * 4096**2 + 2 * 4096 * 1024) + 8 * 2 * 2048 * 4096
+INVERTED = 14 * 14 * (64 * 384 + 384 * 9 + 384 * 64)
+UNET = 128 * 128 * 9 * (3 * 64 * 64 + 128 * 64) + 64 * 64 * (9 * (64 * 128 + 128 * 128) + 4 * 128 * 64)
+EXPERTS = 4 * (4096 * 8 + 2 * 3 * 4096 * 14336)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,15 @@ BOTTLENECK = 56 * 56 * (256 * 64 + 64 * 64 * 9 + 64 * 256)
         ("swiglu_mlp", SWIGLU, 3 * 4096 * 14336),
         ("transformer_block", BLOCK, 2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096),
         ("residual_block", BOTTLENECK, 256 * 64 + 64 * 64 * 9 + 64 * 256 + 64 + 64 + 256),
+        ("decode_kv", DECODE, 2 * 4096**2 + 2 * 4096 * 1024),
+        ("inverted_residual", INVERTED, 64 * 384 + 384 * 9 + 384 * 64 + 384 + 384 + 64),
+        (
+            "unet_level",
+            UNET,
+            9 * (3 * 64 * 64 + 128 * 64) + 9 * (64 * 128 + 128 * 128) + 4 * 128 * 64 + 5 * 64 + 2 * 128,
+        ),
+        ("mixture_of_experts", EXPERTS, 4096 * 8 + 8 * 3 * 4096 * 14336),
+        ("training_step", 5 * 256 * 1024 * 4096, 0),  # its weights are inputs, updated as outputs
     ],
 )
 def test_sizes(name: str, macs: int, parameters: int) -> None:

@@ -401,7 +401,8 @@ def _layout_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
 
 def _serving_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
     from ..serving.replay import replay_shared
-    from ..serving.tail import PERCENTILES, rank_of
+    from ..serving.result import PERCENTILES
+    from ..serving.tail import rank_of
 
     count = 2_000_000
     rng = np.random.default_rng(0)

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..cost.document import simulate_document
 from ..cost.result import CostRequest, CostResult, GroupResult
 from ..cost.simulate import simulate
+from ..cost.why import why
 from ..errors import UsageError
 from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
@@ -18,6 +19,7 @@ from ..plan.edits import contraction_tails
 from ..plan.file import load_plan
 from ..plan.plan import group_name
 from ..terminal import columns, print_json, quantity, size
+from ..why import card_document, card_text
 from .serve import check_load, configure_load, workload_input
 
 RATIOS = {
@@ -42,6 +44,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="exit 1 where the plan does not fit the machine"
     )
+    parser.add_argument(
+        "--why",
+        default="",
+        metavar="NUMBER",
+        help="explain one number: its formula, inputs and shares; latency_s, G3.footprint_bytes, serving.p95_s …",
+    )
     parser.add_argument("--all", action="store_true", help="list every group, in launch order")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
@@ -59,21 +67,31 @@ def run(arguments: argparse.Namespace) -> int:
     machine = load_hardware(arguments.hardware)
     plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
+    if arguments.why.startswith("serving.") and not arguments.workload:
+        raise UsageError(f"{arguments.why} is of a workload", lever="Give --workload NAME as well.")
     served, tail, workload = None, "", None
+    card = None if not arguments.why or arguments.why.startswith("serving.") else why(result, arguments.why)
     if arguments.workload:
         from ..serving.document import serving_document, serving_text
         from ..serving.profile import profile_of
         from ..serving.serve import serve
+        from ..serving.why import why as serving_why
         from ..serving.workload import load_workload
 
         workload = load_workload(arguments.workload)
         outcome = serve(workload, profile_of(result), arguments.slots, arguments.rate)
         served, tail = serving_document(outcome), serving_text(outcome)
+        if arguments.why and card is None:
+            card = serving_why(outcome, arguments.why)
     if arguments.json:
         document = simulate_document(result, served)
         if workload is not None:
             document["inputs"]["workload"] = workload_input(workload, arguments)
+        if card is not None:
+            document["why"] = card_document(card)
         print_json(document)
+    elif card is not None:
+        print(card_text(card))
     else:
         print(simulate_text(result, arguments.all))
         if tail:

@@ -12,12 +12,9 @@ from typing import Any
 from ..plan.file import plan_digest, plan_document
 from ..plan.plan import group_name
 from ..terminal import TOOL
-from .profile import burstiness, contention
+from .profile import BURST_WINDOW_S, burstiness, contention
 from .result import PHASE_KINDS, CostRequest, CostResult, GroupResult, Totals
 from .units import UNLIMITED
-
-BURST_WINDOW_S = 100e-6
-"""The window of ``burstiness``."""
 
 
 def totals_document(totals: Totals) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from .result import PHASE_DTYPE, CostResult, GroupResult
 
+BURST_WINDOW_S = 100e-6
+"""The window of ``burstiness``."""
+
 
 def service_phases(result: CostResult) -> NDArray[np.void]:
     """Phases of one request in launch order, launches included.

@@ -44,7 +44,7 @@ def solve(operands: Operands, group: FusionGroup, machine: Machine, precision: s
     members = [graph.operators[i] for i in group.operators]
     if all(member.kind is OpKind.VIEW for member in members):
         return _nothing(graph, group)
-    reason = _unmapped(graph, group)
+    reason = unmapped(graph, group)
     if not reason:
         space = unify(graph, group.operators)
         try:
@@ -56,7 +56,7 @@ def solve(operands: Operands, group: FusionGroup, machine: Machine, precision: s
     return _compulsory_only(operands, group, machine, precision, reason)
 
 
-def _unmapped(graph: OperatorGraph, group: FusionGroup) -> str:
+def unmapped(graph: OperatorGraph, group: FusionGroup) -> str:
     """Why a group cannot be mapped; empty where it can."""
     for index in group.operators:
         operator = graph.operators[index]

@@ -21,7 +21,7 @@ def _batch_names(count: int) -> list[str]:
     return ["b" if i == 0 else f"b_{i + 1}" for i in range(count)]
 
 
-def _small_operands(call: Call, first: int, per_axis: dict[int, int]) -> list[Map]:
+def small_operands(call: Call, first: int, per_axis: dict[int, int]) -> list[Map]:
     """Scales and zero points: one element, or one per index of a dim (`per_axis`: extent -> dim)."""
     out: list[Map] = []
     for position in range(first, len(call.inputs)):
@@ -48,7 +48,7 @@ def matmul(call: Call) -> Loops:
     m = next((i for i, dim in enumerate(loops.dims) if dim.name == "m"), 0)
     n = next((i for i, dim in enumerate(loops.dims) if dim.name == "n"), 0)
     per_axis = {loops.dims[m].extent: m, loops.dims[n].extent: n}
-    small = [x for x in _small_operands(call, 1, per_axis) if x.position in rest]
+    small = [x for x in small_operands(call, 1, per_axis) if x.position in rest]
     return Loops(loops.kind, loops.dims, (*loops.inputs, *small), loops.outputs)
 
 
@@ -136,7 +136,7 @@ def conv(call: Call) -> Loops:
     if call.op_type != "Conv":
         per_channel = {w.shape[0]: k} if groups == 1 else {}
         known = {0, weight_at, bias_at}
-        inputs += [m for m in _small_operands(call, 1, per_channel) if m.position not in known]
+        inputs += [m for m in small_operands(call, 1, per_channel) if m.position not in known]
     return Loops(OpKind.CONTRACTION, tuple(dims), tuple(inputs), (Map(0, y_axes),), vector_ops)
 
 
@@ -268,3 +268,22 @@ def einsum(call: Call) -> Loops:
     if any(dim.reduction for dim in dims):
         return Loops(OpKind.REDUCTION, dims, inputs, outputs, (("add", 1.0),))
     return Loops(OpKind.MOVEMENT, dims, inputs, outputs, linear=True)
+
+
+def deformable(call: Call) -> Loops:
+    """DeformConv: a convolution whose taps lie where offsets say; each is mixed from four neighbours.
+
+    The input counts as read once: where the taps lie is a matter of values.
+    """
+    x, w, offset, y = call.input(0), call.input(1), call.input(2), call.output()
+    plain = Call("Conv", (x, w, call.optional(3)), call.outputs, call.attributes, call.version)
+    loops = conv(plain)
+    inputs = [whole(0, x), *(m for m in loops.inputs if m.position == 1), whole(2, offset)]
+    inputs += [Map(3, m.axes) for m in loops.inputs if m.position == 2]
+    if (mask := call.optional(4)) is not None and not mask.is_immediate:
+        inputs.append(whole(4, mask))
+    samples = y.shape[0] * x.shape[1] * math.prod(y.shape[2:]) * math.prod(w.shape[2:])
+    points = math.prod(dim.extent for dim in loops.dims)
+    share = 4.0 * samples / max(points, 1)
+    ops = (*loops.vector_ops, ("mul", share), ("add", share))
+    return Loops(loops.kind, loops.dims, tuple(inputs), loops.outputs, ops)

@@ -253,3 +253,111 @@ def dynamic_quantize(call: Call) -> Loops:
     outputs = [maps, *(Map(p) for p, o in enumerate(call.outputs) if p and o is not None)]
     ops = (("max", 1.0), ("min", 1.0), ("mul", 1.0), ("cast", 1.0))
     return Loops(OpKind.REDUCTION, element_dims(x.shape, range(rank)), (maps,), tuple(outputs), ops)
+
+
+def rotary(call: Call) -> Loops:
+    """RotaryEmbedding: every pair of elements turned by the angle of its row; the tables' rows read once.
+
+    ONNX gives positions last, onnxruntime second; only the tables' touched rows count.
+    """
+    x = call.input(0)
+    maps = Map(0, axes_of(*range(len(x.shape))))
+    inputs = [maps]
+    depth = x.shape[-1]
+    heads = call.integer("num_heads", 0)
+    if len(x.shape) == 3 and heads and depth % heads == 0:
+        depth //= heads
+    rows = x.shape[0] * (x.shape[1] if len(x.shape) == 3 else x.shape[-2])
+    for position in range(1, len(call.inputs)):
+        operand = call.optional(position)
+        if operand is not None and not operand.is_immediate:
+            table = operand.dtype.startswith(("float", "bfloat"))
+            inputs.append(
+                whole(position, operand, min(operand.elements, rows * depth // 2) if table else None)
+            )
+    return Loops(
+        OpKind.POINTWISE, element_dims(x.shape), tuple(inputs), (maps,), (("mul", 2.0), ("add", 1.0))
+    )
+
+
+def normalized(axes: tuple[int, ...], *vector_ops: tuple[str, float]) -> Row:
+    """A row for MeanVarianceNormalization and the like: a statistic over the attribute's axes (default `axes`)."""
+
+    def row(call: Call) -> Loops:
+        x = call.input(0)
+        rank = len(x.shape)
+        reduced = [normal_axis(axis, rank) for axis in call.integers("axes") or axes]
+        maps = (Map(0, axes_of(*range(rank))),)
+        return Loops(OpKind.REDUCTION, element_dims(x.shape, reduced), maps, maps, vector_ops)
+
+    return row
+
+
+def channels_last_group_norm(call: Call) -> Loops:
+    """com.microsoft GroupNorm and SkipGroupNorm over NHWC: a statistic per sample and group."""
+    x = call.input(0)
+    if not call.integer("channels_last", 1):
+        return group_normalization(call)
+    groups = call.integer("groups", 1)
+    if len(x.shape) != 4 or groups < 1 or x.shape[3] % groups:
+        raise Unmodelled("the groups do not divide the channels")
+    n, height, width, channels = x.shape
+    dims = (
+        Dim("n", n), Dim("i1", height, True), Dim("i2", width, True), Dim("g", groups),
+        Dim("c", channels // groups, True),
+    )  # fmt: skip
+    channel = Axis(((3, channels // groups), (4, 1)))
+    axes = (*axes_of(0, 1, 2), channel)
+    inputs = [Map(0, axes)]
+    for position in range(1, len(call.inputs)):
+        operand = call.optional(position)
+        if operand is None or operand.is_immediate:
+            continue
+        if operand.shape == x.shape:
+            inputs.append(Map(position, axes))
+        elif operand.shape == (channels,):
+            inputs.append(Map(position, (channel,)))
+        else:
+            inputs.append(whole(position, operand))
+    outputs = tuple(Map(p, axes) for p, operand in enumerate(call.outputs) if operand is not None)
+    return Loops(OpKind.REDUCTION, dims, tuple(inputs), outputs, (("add", 3.0), ("mul", 3.0)))
+
+
+def cross_entropy(call: Call) -> Loops:
+    """SoftmaxCrossEntropyLoss and NegativeLogLikelihoodLoss: over the classes, and over all where it is a mean."""
+    x, y = call.input(0), call.output()
+    rank = len(x.shape)
+    if rank < 2:
+        raise Unmodelled("a loss needs samples and classes")
+    each = call.text("reduction", "mean") == "none"
+    reduced = [1] if each else list(range(rank))
+    rest = tuple(axis_of(i) for i in range(rank) if i != 1)
+    inputs = [Map(0, axes_of(*range(rank))), Map(1, rest)]
+    if (weights := call.optional(2)) is not None and not weights.is_immediate:
+        inputs.append(Map(2, axes_of(1)))
+    outputs = [Map(0, rest if each else ())]
+    if len(y.shape) != len(outputs[0].axes):
+        raise Unmodelled("the output's rank does not fit")
+    if len(call.outputs) > 1 and call.outputs[1] is not None:
+        outputs.append(Map(1, axes_of(*range(rank))))
+    ops: VectorOps = (("select", 1.0), ("add", 1.0))
+    if call.op_type == "SoftmaxCrossEntropyLoss":
+        ops = (("max", 1.0), ("sub", 1.0), ("exp", 1.0), ("add", 1.0), *ops)
+    return Loops(OpKind.REDUCTION, element_dims(x.shape, reduced), tuple(inputs), tuple(outputs), ops)
+
+
+def optimizer(operands: int, *vector_ops: tuple[str, float]) -> Row:
+    """A row for Adam, Adagrad, Momentum on one tensor: `operands` tensors in, all but the gradient out."""
+
+    def row(call: Call) -> Loops:
+        if len(call.inputs) != 2 + operands:
+            raise Unmodelled("it updates several tensors at once, which are no one loop nest")
+        x = call.input(2)
+        rank = len(x.shape)
+        inputs = tuple(Map(2 + i, broadcast(call.input(2 + i).shape, x.shape)) for i in range(operands))
+        outputs = tuple(
+            Map(p, axes_of(*range(rank))) for p, operand in enumerate(call.outputs) if operand is not None
+        )
+        return Loops(OpKind.POINTWISE, element_dims(x.shape), inputs, outputs, vector_ops)
+
+    return row

@@ -7,25 +7,36 @@ its identity (graph path and index in the file) and its block path.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto
 
 EXPANSION_LIMIT = 50_000  # nodes after expansion
 _DEPTH_LIMIT = 32
+_PATH_LIMIT = 20_000  # characters of scopes that are looked at
+_QUOTED = re.compile(r"'([^']+)'")  # the filled items of a list of texts that Python has printed
 Key = tuple[str, str]
 
 
 @dataclass(slots=True, eq=False)
 class FileNode:
-    """One node: its protobuf, where it stands, the opset version of its domain, what hinders modelling."""
+    """One node: its protobuf, where it stands, the opset version of its domain, what hinders modelling.
+
+    ``is_part``: one of several that a node was written out into (`parts.py`); what it makes is known.
+    ``entered``: its nested graphs were read; ``bodies``: label, number of runs and answer of each.
+    """
 
     proto: NodeProto
     identity: str
     version: int
     scope: tuple[str, ...] = ()
     reason: str = ""
+    is_part: bool = False
+    entered: bool = False
+    bodies: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -41,33 +52,46 @@ def opset_versions(entries: Iterator[object]) -> dict[str, int]:
     return versions
 
 
-def expand(model: ModelProto, warnings: list[tuple[str, str, str]]) -> list[FileNode]:
-    """The nodes of the graph with every call of a model-local function written out.
+class Functions:
+    """The model-local functions of a file; writes their calls out, as long as the whole stays small.
 
     Calls stay as they are, with a reason, where the expansion would exceed `EXPANSION_LIMIT` nodes or a
     function calls itself.
     """
-    functions = {(f.domain, f.name): f for f in model.functions}
-    versions = opset_versions(iter(model.opset_import))
-    counts = _counts(functions)
-    total = sum(counts.get((node.domain, node.op_type), 1) for node in model.graph.node)
-    refused = ""
-    if not all(counts.values()):
-        refused = "a function of the file calls itself, or calls nest too deep"
-    elif total > EXPANSION_LIMIT and functions:
-        refused = f"its functions expand to {total} operators, more than {EXPANSION_LIMIT}"
-    if refused:
-        warnings.append(("functions", refused, "Their calls are shown as opaque operators."))
-    out: list[FileNode] = []
-    for index, proto in enumerate(model.graph.node):
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
-        node = FileNode(proto, f"#{index}", versions.get(domain, 0))
-        if refused and (proto.domain, proto.op_type) in functions:
-            node.reason = refused
-            out.append(node)
+
+    def __init__(self, model: ModelProto, warnings: list[tuple[str, str, str]]) -> None:
+        self._functions = {(f.domain, f.name): f for f in model.functions}
+        self._versions = opset_versions(iter(model.opset_import))
+        self._counts = _counts(self._functions)
+        self._left = EXPANSION_LIMIT
+        self._warnings = warnings
+
+    def nodes(self, graph: GraphProto, path: str = "", scope: tuple[str, ...] = ()) -> list[FileNode]:
+        """The nodes of a graph (the file's own, or one nested at `path`) with every call written out."""
+        refused = self._refusal(graph) if self._functions else ""
+        out: list[FileNode] = []
+        for index, proto in enumerate(graph.node):
+            domain = "" if proto.domain == "ai.onnx" else proto.domain
+            node = FileNode(proto, f"{path}#{index}", self._versions.get(domain, 0), scope)
+            if refused and (proto.domain, proto.op_type) in self._functions:
+                node.reason = refused
+                out.append(node)
+            else:
+                out.extend(_written_out(node, self._functions))
+        return out
+
+    def _refusal(self, graph: GraphProto) -> str:
+        total = sum(self._counts.get((node.domain, node.op_type), 1) for node in graph.node)
+        refused = ""
+        if not all(self._counts.values()):
+            refused = "a function of the file calls itself, or calls nest too deep"
+        elif total > self._left:
+            refused = f"its functions expand to {total} operators, more than {EXPANSION_LIMIT}"
         else:
-            out.extend(_written_out(node, functions))
-    return out
+            self._left -= total
+        if refused and not any(what == refused for _, what, _ in self._warnings):
+            self._warnings.append(("functions", refused, "Their calls are shown as opaque operators."))
+        return refused
 
 
 def _counts(functions: Mapping[Key, FunctionProto]) -> dict[Key, int]:
@@ -112,7 +136,7 @@ def _body(call: FileNode, function: FunctionProto) -> list[FileNode]:
     for index, original in enumerate(function.node):
         node = NodeProto()
         node.CopyFrom(original)
-        _rename(node, names, prefix)
+        rename(node, names, prefix)
         _bind_attributes(node, given)
         node.name = f"{title}/{original.name or f'{original.op_type}_{index}'}"
         identity = f"{call.identity}/{function.name}#{index}"
@@ -121,7 +145,7 @@ def _body(call: FileNode, function: FunctionProto) -> list[FileNode]:
     return body
 
 
-def _rename(node: NodeProto, names: dict[str, str], prefix: str) -> None:
+def rename(node: NodeProto, names: dict[str, str], prefix: str) -> None:
     """Formal names become actual ones, inner names get the call's prefix, in nested graphs as well."""
 
     def actual(name: str) -> str:
@@ -170,14 +194,46 @@ def graphs_of(node: NodeProto) -> list[GraphProto]:
 
 def captured_names(node: NodeProto) -> tuple[str, ...]:
     """Values of the surrounding graph that the node's nested graphs read, in order of appearance."""
+    graphs = graphs_of(node)
+    return free_names(graphs, inputs_too=node.op_type == "If") if graphs else ()
+
+
+def free_names(graphs: list[GraphProto], *, inputs_too: bool) -> tuple[str, ...]:
+    """Values that `graphs` and what is nested in them read and do not make, in order of appearance.
+
+    `inputs_too`: what they declare as inputs comes from around them as well. Branches of an If have no inputs, but
+    some files declare what they capture.
+    """
     free: dict[str, None] = {}
-    stack: list[tuple[GraphProto, frozenset[str]]] = [(graph, frozenset()) for graph in graphs_of(node)]
+    stack: list[tuple[GraphProto, frozenset[str], bool]] = [(g, frozenset(), inputs_too) for g in graphs]
     while stack:
-        graph, outer = stack.pop()
-        inner = outer | {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        graph, outer, open_inputs = stack.pop()
+        inner = outer | {tensor.name for tensor in graph.initializer}
         inner |= {name for child in graph.node for name in child.output}
+        if not open_inputs:
+            inner |= {value.name for value in graph.input}
         for child in graph.node:
             free.update((name, None) for name in child.input if name and name not in inner)
-            stack.extend((nested, inner) for nested in graphs_of(child))
+            stack.extend((nested, inner, child.op_type == "If") for nested in graphs_of(child))
         free.update((value.name, None) for value in graph.output if value.name and value.name not in inner)
     return tuple(free)
+
+
+def path_of(node: NodeProto) -> tuple[str, ...]:
+    """The block path that a node states: torch's name scopes, else the path in its name; outermost first."""
+    scopes = next((e.value for e in node.metadata_props if e.key == "pkg.torch.onnx.name_scopes"), "")
+    if scopes:
+        return _torch_path(scopes)
+    if "/" in node.name and len(node.name) < 1000:
+        return tuple(part for part in node.name.split("/")[:-1] if part)
+    return ()
+
+
+def _torch_path(written: str) -> tuple[str, ...]:
+    """``['', 'm', 'm.layers.0', 'm.layers.0.mlp', 'mul_3']`` is m / layers.0 / mlp; the last is the node."""
+    path: list[str] = []
+    before = ""
+    for scope in _QUOTED.findall(written[:_PATH_LIMIT])[:-1]:
+        path.append(scope.removeprefix(f"{before}.") if before else scope)
+        before = scope
+    return tuple(path)

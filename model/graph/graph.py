@@ -14,6 +14,7 @@ Invariants that a reader guarantees and everyone relies on:
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -145,6 +146,9 @@ class Operator:
     attributes : pairs of text, for find and for the information panel.
     scope : block path, outermost first; empty where the file has none.
     reason : why the operator is opaque or its shape unknown; empty otherwise.
+    bounded : points of the domain that a mask leaves (causal, sliding window); None: all of them. The nest is
+        computed in full; this says what a kernel that skips masked blocks would be left with.
+    runs : of control flow, pairs (key in `OperatorGraph.bodies`, how often that nested graph runs).
     """
 
     index: int
@@ -162,6 +166,8 @@ class Operator:
     attributes: tuple[tuple[str, str], ...] = ()
     scope: tuple[str, ...] = ()
     reason: str = ""
+    bounded: int | None = None
+    runs: tuple[tuple[str, int], ...] = ()
 
     @property
     def points(self) -> int:
@@ -175,6 +181,11 @@ class Operator:
     def macs(self) -> int:
         """Multiply-accumulates: the domain of a contraction (padded positions included), else 0."""
         return self.points if self.kind is OpKind.CONTRACTION else 0
+
+    @property
+    def bounded_macs(self) -> int:
+        """Multiply-accumulates that a mask leaves; `macs` where there is none."""
+        return self.macs if self.bounded is None or not self.macs else self.bounded
 
     @property
     def in_place(self) -> bool:
@@ -202,6 +213,7 @@ class OperatorGraph:
     symbols : symbolic dims that the file declares, in order of appearance.
     refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers, a
         size that 64 bits cannot count); empty where nothing stands against it.
+    bodies : nested graphs of control flow by their path, ``#3/body``; they may hold bodies of their own.
     """
 
     name: str
@@ -213,6 +225,7 @@ class OperatorGraph:
     symbols: tuple[str, ...] = ()
     warnings: tuple[GraphWarning, ...] = field(default=())
     refusal: str = ""
+    bodies: Mapping[str, OperatorGraph] = field(default_factory=dict)
 
     @cached_property
     def producer(self) -> NDArray[np.int32]:
@@ -289,10 +302,29 @@ class OperatorGraph:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all weights, each tensor once, at the file's element types."""
-        return sum(t.bytes or 0 for t in self.tensors if t.role is TensorRole.WEIGHT)
+        """Bytes of all weights, each tensor once, at the file's element types; those of nested graphs included."""
+        return sum(tensor.bytes or 0 for tensor in self._weights().values())
+
+    def _weights(self) -> dict[str, Tensor]:
+        weights = {t.name: t for t in self.tensors if t.role is TensorRole.WEIGHT}
+        for body in self.bodies.values():
+            weights = {**body._weights(), **weights}
+        return weights
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of all operators (Python integer)."""
-        return sum(operator.macs for operator in self.operators)
+        """Multiply-accumulates of all operators, nested graphs times their runs (Python integer)."""
+        return sum(operator.macs for operator in self.operators) + sum(
+            times * body.macs for body, times in self._runs()
+        )
+
+    @property
+    def bounded_macs(self) -> int:
+        """`macs` without those of masked positions (causal and sliding-window attention)."""
+        return sum(operator.bounded_macs for operator in self.operators) + sum(
+            times * body.bounded_macs for body, times in self._runs()
+        )
+
+    def _runs(self) -> Iterator[tuple[OperatorGraph, int]]:
+        for operator in self.operators:
+            yield from ((self.bodies[path], times) for path, times in operator.runs)

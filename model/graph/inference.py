@@ -11,15 +11,21 @@ Sizes are checked before anything is evaluated: a file can ask for a constant of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from .attention import ATTENTIONS
 from .functions import FileNode, graphs_of
+from .known import NOTHING, Known, Lookup
+from .parts import Writer, embed_layer_normalization, write_out
+from .shapes import ruled, stand_in, unpacked
+
+if TYPE_CHECKING:
+    from .control import Entered  # which reads nested graphs, each with an inference of its own
 
 EVALUATION_LIMIT = 65_536  # elements of an operand or result that may be evaluated
 _ROUNDS = 40
@@ -38,40 +44,20 @@ _RANDOM = frozenset({
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli",
 })  # fmt: skip
 
+# Nodes that are several loop nests.
+_WRITTEN_OUT: dict[tuple[str, str], Writer] = {
+    **ATTENTIONS,
+    ("com.microsoft", "EmbedLayerNormalization"): embed_layer_normalization,
+}
+
 # A constant through these is the same weight: the elements that the file stores are what is read.
 _SAME_WEIGHT = frozenset({"Identity", "DequantizeLinear", "Dropout"})
 _SAME_FLOATS = frozenset({"Cast", "CastLike"})  # between float types: stored narrow, widened on the way
 # A constant through these keeps its elements under other axes, and so its name.
 _SAME_ELEMENTS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"})
 
-# Operators whose shapes onnx does not infer (old opsets, other domains) and whose first output is shaped
-# like their first input.
-_LIKE_FIRST_INPUT = frozenset({
-    "BatchNormalization", "Dropout", "GroupNormalization", "InstanceNormalization", "LRN", "FastGelu", "Gelu",
-    "BiasGelu", "QuickGelu", "SkipLayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
-    "SkipSimplifiedLayerNormalization", "QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu",
-    "MeanVarianceNormalization", "RotaryEmbedding", "Swish", "Normalizer", "Scaler",
-})  # fmt: skip
 
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of a value: element type ("" unknown), shape (None unknown), small constant payload."""
-
-    dtype: str
-    shape: tuple[int, ...] | None
-    values: np.ndarray[Any, Any] | None = None
-
-    @property
-    def elements(self) -> int:
-        """Number of elements of a known shape."""
-        count = 1
-        for extent in self.shape or ():
-            count *= extent
-        return count
-
-
-NOTHING = Known("", None)
+Enter = Callable[[FileNode, Lookup, set[str], int], "Entered | None"]
 
 
 class Inference:
@@ -93,16 +79,22 @@ class Inference:
         inputs: Mapping[str, Known],
         constants: Mapping[str, Known],
         hint: Callable[[str], Known],
+        enter: Enter,
     ) -> None:
-        """`hint`: what the file itself says of a value, asked for those that stay unknown."""
+        """`hint`: what the file itself says of a value, asked for those that stay unknown.
+
+        `enter`: what becomes of a control-flow node; see `control.Control.enter`.
+        """
         self._opsets = list(model.opset_import)
         self._ir_version = model.ir_version
         self._hint = hint
+        self._enter_node = enter
         self._inputs = set(inputs)
         self._same: dict[str, str] = {}
         self.known: dict[str, Known] = {**inputs, **constants}
         self.constant = set(constants)
         self.live = list(nodes)
+        self._around = len(self.live)
         self.rearranged: dict[str, str] = {}
         self.transposed: dict[str, tuple[int, ...]] = {}
 
@@ -110,14 +102,15 @@ class Inference:
         """Infer, fold, and again, until nothing new comes. Then let the file's own word fill the gaps."""
         for _ in range(_ROUNDS):
             self._infer()
-            folded = self._fold()
-            ruled = self._apply_rules()
-            if not (folded or ruled) or not self._unknown():
+            changed = [self._fold(), self._apply_rules(), self._write_out(), self._enter()]
+            if not any(changed) or not self._unknown():
                 break
         if self._unknown() and self._take_hints():
             self._infer()
             self._fold()
             self._apply_rules()
+            self._write_out()
+            self._enter()
 
     def alias(self, name: str) -> str:
         """The stored weight that `name` is another name of; else `name`."""
@@ -138,8 +131,9 @@ class Inference:
     def _infer(self) -> None:
         """One pass of onnx over the live nodes: new shapes and element types enter `known`."""
         graph = onnx.GraphProto(name="g")
-        graph.node.extend(node.proto for node in self.live)
-        made = {name for node in self.live for name in node.proto.output}
+        asked = [node.proto for node in self.live if not node.is_part]
+        graph.node.extend(map(stand_in, asked))
+        made = {name for proto in asked for name in proto.output}
         for name, known in self.known.items():
             if known.values is not None and name in self.constant:
                 graph.initializer.append(_stored(name, known.values))
@@ -159,24 +153,62 @@ class Inference:
             if old.shape is None and (known.shape is not None or not old.dtype):
                 self.known[value.name] = Known(known.dtype or old.dtype, known.shape)
 
+    def _look(self, name: str) -> Known:
+        return self.known.get(name, NOTHING)
+
     def _apply_rules(self) -> bool:
         """Shapes of operators that onnx leaves alone; whether anything new was found."""
         found = False
         for node in self.live:
-            if node.proto.op_type not in _LIKE_FIRST_INPUT or not node.proto.input:
+            weights = unpacked(node.proto, self._look)
+            if weights is not None and weights[0] in self.constant:
+                self.known[weights[0]] = weights[1]
+            if node.is_part or all(self._look(name).shape is not None for name in node.proto.output if name):
                 continue
-            source = self.known.get(node.proto.input[0], NOTHING)
-            for position, name in enumerate(node.proto.output):
-                wanted = position == 0 or (node.proto.op_type == "Dropout" and position == 1)
-                if (
-                    name
-                    and wanted
-                    and source.shape is not None
-                    and self.known.get(name, NOTHING).shape is None
-                ):
-                    dtype = source.dtype if position == 0 else "bool"
-                    self.known[name] = Known(dtype, source.shape)
+            for name, fact in ruled(node.proto, self._look).items():
+                old = self._look(name)
+                if old.shape is None:
+                    self.known[name] = Known(fact.dtype or old.dtype, fact.shape)
                     found = True
+        return found
+
+    def _write_out(self) -> bool:
+        """Nodes that are several loop nests become their parts, once their operands are known; whether any did."""
+        live: list[FileNode] = []
+        for node in self.live:
+            written = write_out(node, self._look, _WRITTEN_OUT)
+            if written is None:
+                live.append(node)
+                continue
+            nodes, made = written
+            live.extend(nodes)
+            self.known.update(made)
+        found = len(live) > len(self.live)
+        self.live = live
+        return found
+
+    def _enter(self) -> bool:
+        """Enter control-flow nodes whose operands are known; whether there were any."""
+        found = False
+        live: list[FileNode] = []
+        for node in self.live:
+            live.append(node)
+            if node.entered or node.reason or not graphs_of(node.proto):
+                continue
+            entered = self._enter_node(node, self._look, self.constant, self._around)
+            if entered is None:
+                continue
+            node.entered = found = True
+            node.bodies, node.reason = entered.bodies, entered.reason
+            for name, fact in entered.facts.items():
+                if self._look(name).shape is None:
+                    self.known[name] = fact
+            if entered.nodes is not None:
+                live.pop()
+                live.extend(entered.nodes)
+                self.known.update(entered.constants)
+                self.constant.update(entered.constants)
+        self.live = live
         return found
 
     def _take_hints(self) -> bool:
@@ -204,7 +236,7 @@ class Inference:
             if proto.op_type in ("Shape", "Size") and self._shape_value(proto):
                 new = True
                 continue
-            if not self._is_constant(proto):
+            if node.is_part or not self._is_constant(proto):
                 live.append(node)
                 continue
             self.constant.update(name for name in proto.output if name)

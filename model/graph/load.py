@@ -88,6 +88,11 @@ def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> O
         _operator(index, name, node, nest, raw, index_of)
         for index, (name, node, nest) in enumerate(zip(_names(raw.nodes), raw.nodes, nests, strict=True))
     )
+    bodies = {
+        f"{node.identity}/{label}": graph_of(body, name=f"{operator.name}/{label}")
+        for node, operator in zip(raw.nodes, operators, strict=True)
+        for label, _, body in node.bodies
+    }
     warnings = [GraphWarning(*warning) for warning in raw.warnings]
     warnings += [
         GraphWarning(tensor.name, f"unrealistic size {size_text(tensor.shape)}", "Check the file's dims.")
@@ -105,6 +110,7 @@ def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> O
         symbols=raw.symbols,
         warnings=tuple(warnings),
         refusal=raw.refusal or _uncountable(operators, tensors),
+        bodies=bodies,
     )
 
 
@@ -305,6 +311,8 @@ def _operator(
         attributes=tuple((key, _attribute_text(value)) for key, value in node.attributes.items()),
         scope=node.scope,
         reason=nest.reason,
+        bounded=loops.bounded,
+        runs=tuple((f"{node.identity}/{label}", runs) for label, runs, _ in node.bodies),
     )
 
 

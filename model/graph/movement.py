@@ -368,3 +368,44 @@ def filled(*vector_ops: tuple[str, float]) -> Row:
         return Loops(OpKind.MOVEMENT, element_dims(y.shape), (), outputs, vector_ops)
 
     return row
+
+
+def tensor_scatter(call: Call) -> Loops:
+    """TensorScatter: a cache is overwritten in place where the indices say; only the new rows move."""
+    cache, update, y = call.input(0), call.input(1), call.output()
+    rank = len(update.shape)
+    inputs = [whole(0, cache, 0), Map(1, _identity(rank))]
+    if (indices := call.optional(2)) is not None and not indices.is_immediate:
+        inputs.append(whole(2, indices))
+    return _moved(element_dims(update.shape), inputs, [whole(0, y, update.elements)], linear=False)
+
+
+def like(*vector_ops: tuple[str, float]) -> Row:
+    """A row for operators that need only the shape of their input (RandomNormalLike)."""
+
+    def row(call: Call) -> Loops:
+        loops = filled(*vector_ops)(call)
+        inputs = tuple(whole(p, o, 0) for p, o in enumerate(call.inputs) if o is not None)
+        return Loops(loops.kind, loops.dims, inputs, loops.outputs, loops.vector_ops)
+
+    return row
+
+
+def centre(call: Call) -> Loops:
+    """CenterCropPad: each axis cut or padded on both sides alike."""
+    x, y = call.input(0), call.output()
+    if len(x.shape) != len(y.shape):
+        raise Unmodelled("CenterCropPad keeps the rank")
+    # Cut: the first of what stays; padded: how far the input starts inside, which is never read before.
+    begin = [(a - b) // 2 if a >= b else -((b - a) // 2) for a, b in zip(x.shape, y.shape, strict=True)]
+    inputs = [Map(0, tuple(axis_of(i, 1, offset) for i, offset in enumerate(begin)))]
+    return _moved(element_dims(y.shape), inputs, [Map(0, _identity(len(y.shape)))])
+
+
+def features(call: Call) -> Loops:
+    """ArrayFeatureExtractor: picked columns of the last axis."""
+    x, indices, y = call.input(0), call.input(1), call.output()
+    lead = max(1, math.prod(x.shape[:-1]))
+    read = lead * expected_distinct(x.shape[-1], indices.elements)
+    inputs = [whole(0, x, min(read, x.elements)), whole(1, indices)]
+    return _moved(element_dims(y.shape), inputs, [Map(0, _identity(len(y.shape)))])

@@ -54,6 +54,7 @@ class RawNode:
     captured : values of the surrounding graph that nested graphs read.
     version : opset version of the node's domain.
     reason : why it cannot be modelled, as far as the reader knows; else "".
+    bodies : label, number of runs and graph of each nested graph that was read.
     """
 
     op_type: str
@@ -67,6 +68,7 @@ class RawNode:
     attributes: dict[str, Attribute]
     scope: tuple[str, ...]
     reason: str
+    bodies: tuple[tuple[str, int, RawGraph], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +104,28 @@ def read_answer(text: bytes, where: str) -> RawGraph:
                 where=where if kind is FileError else _text(error["where"]),
                 lever=_text(error["lever"]),
             )
-        return RawGraph(
-            name=_text(answer["name"]),
-            inputs=_texts(answer["inputs"]),
-            outputs=_texts(answer["outputs"]),
-            values={value.name: value for value in map(_value, answer["values"])},
-            nodes=tuple(map(_node, answer["nodes"])),
-            symbols=_texts(answer["symbols"]),
-            bindings=tuple((_text(name), _integer(number)) for name, number in answer["bindings"]),
-            warnings=tuple((_text(a), _text(b), _text(c)) for a, b, c in answer["warnings"]),
-            refusal=_text(answer["refusal"]),
-        )
+        return _graph(answer, answer)
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
         raise FileError(
             f"the reader's answer is damaged ({type(error).__name__})",
             where=where,
             lever="The file may attack the program that reads it; do not trust it.",
         ) from error
+
+
+def _graph(answer: Any, file: Any) -> RawGraph:
+    """A graph; what belongs to the whole file stands in `file`, nothing of it where that is None."""
+    return RawGraph(
+        name=_text(answer["name"]),
+        inputs=_texts(answer["inputs"]),
+        outputs=_texts(answer["outputs"]),
+        values={value.name: value for value in map(_value, answer["values"])},
+        nodes=tuple(map(_node, answer["nodes"])),
+        symbols=_texts(file["symbols"]) if file else (),
+        bindings=tuple((_text(name), _integer(number)) for name, number in file["bindings"]) if file else (),
+        warnings=tuple((_text(a), _text(b), _text(c)) for a, b, c in file["warnings"]) if file else (),
+        refusal=_text(file["refusal"]) if file else "",
+    )
 
 
 def _value(row: Any) -> RawValue:
@@ -137,7 +144,9 @@ def _value(row: Any) -> RawValue:
 
 
 def _node(row: Any) -> RawNode:
-    op_type, domain, name, identity, version, inputs, outputs, captured, attributes, scope, reason = row
+    op_type, domain, name, identity, version, inputs, outputs, captured, attributes, scope, reason, bodies = (
+        row
+    )
     return RawNode(
         _text(op_type),
         _text(domain),
@@ -150,6 +159,7 @@ def _node(row: Any) -> RawNode:
         {_text(key): _attribute(value) for key, value in attributes.items()},
         _texts(scope),
         _text(reason),
+        tuple((_text(label), _extent(runs), _graph(body, None)) for label, runs, body in bodies),
     )
 
 

@@ -123,6 +123,7 @@ class Loops:
     vector_ops: VectorOps = ()
     online: bool = False
     linear: bool = False
+    bounded: int | None = None
 
 
 Row = Callable[[Call], Loops]

@@ -30,15 +30,33 @@ def inspect_document(graph: OperatorGraph) -> dict[str, Any]:
             "operators": len(graph.operators),
             "tensors": len(graph.tensors),
         },
-        "totals": {"macs": graph.macs, "parameter_bytes": graph.parameter_bytes},
-        "operators": [_operator(operator, graph) for operator in graph.operators],
-        "tensors": [_tensor(tensor) for tensor in graph.tensors],
+        **_contents(graph),
         "bindings": dict(graph.bindings),
         "symbols": list(graph.symbols),
         "blocks": _blocks(graph),
         "refusal": graph.refusal,
         "warnings": [{"where": w.where, "what": w.what, "lever": w.lever} for w in graph.warnings],
     }
+
+
+def _contents(graph: OperatorGraph) -> dict[str, Any]:
+    """Totals, operators and tensors, and the same of every nested graph."""
+    runs = _runs(graph)
+    return {
+        "totals": {
+            "macs": graph.macs,
+            "bounded_macs": graph.bounded_macs,
+            "parameter_bytes": graph.parameter_bytes,
+        },
+        "operators": [_operator(operator, graph) for operator in graph.operators],
+        "tensors": [_tensor(tensor) for tensor in graph.tensors],
+        "bodies": {path: {"runs": runs[path], **_contents(body)} for path, body in graph.bodies.items()},
+    }
+
+
+def _runs(graph: OperatorGraph) -> dict[str, int]:
+    """How often each nested graph runs."""
+    return {path: times for operator in graph.operators for path, times in operator.runs}
 
 
 def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
@@ -50,6 +68,7 @@ def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
         "dims": {dim.name: dim.extent for dim in operator.dims},
         "reductions": [dim.name for dim in operator.dims if dim.reduction],
         "macs": operator.macs,
+        "bounded_macs": operator.bounded_macs,
         "known": operator.kind is not OpKind.OPAQUE,
         "reason": operator.reason,
         "inputs": [graph.tensors[access.tensor].name for access in operator.inputs],
@@ -136,6 +155,16 @@ def _head(graph: OperatorGraph) -> str:
         ("operators", f"{len(graph.operators)}: {counted}"),
         ("multiply-accumulates", quantity(graph.macs, "MAC")),
         ("parameters", quantity(graph.parameter_bytes, "B")),
+    ]
+    if graph.bounded_macs != graph.macs:
+        rows.insert(5, ("without masked ones", quantity(graph.bounded_macs, "MAC")))
+    runs = _runs(graph)
+    rows += [
+        (
+            f"nested {path}",
+            f"runs {runs[path]:,}x: {len(body.operators)} operators, {quantity(body.macs, 'MAC')} a run",
+        )
+        for path, body in list(graph.bodies.items())[:8]
     ]
     if graph.refusal:
         rows.append(("cannot be simulated", printable(graph.refusal, 400)))

@@ -7,31 +7,40 @@ domain. An op type without a row is opaque: compulsory bytes, a barrier, a reaso
 
 from __future__ import annotations
 
-from .contractions import conv, conv_transpose, einsum, gemm, matmul
+from .contractions import conv, conv_transpose, deformable, einsum, gemm, matmul
 from .elementwise import (
     arg_reduce,
     batch_normalization,
     cast_like,
+    channels_last_group_norm,
+    cross_entropy,
     cumulative,
     dynamic_quantize,
     global_pool,
     group_normalization,
     instance_normalization,
     layer_normalization,
+    normalized,
+    optimizer,
     per_channel,
     pointwise,
     reduce,
+    rotary,
     softmax,
     top_k,
 )
+from .equation import LOOPS, stated
 from .movement import (
+    centre,
     concat,
     depth_to_space,
     expand,
+    features,
     filled,
     gather,
     gather_elements,
     gather_tuples,
+    like,
     masked_copy,
     one_hot,
     pad,
@@ -42,11 +51,32 @@ from .movement import (
     slice_,
     space_to_depth,
     split,
+    tensor_scatter,
     tile,
     transpose,
 )
+from .quantised import (
+    biased,
+    dynamic_matmul,
+    fused_conv,
+    fused_matmul,
+    linear_classifier,
+    linear_regressor,
+    matmul_nbits,
+    quantised_concat,
+    quantised_gemm,
+    quantised_global_pool,
+    quantised_pair,
+    quantised_pool,
+    quantised_reduce,
+    quantised_softmax,
+    quantised_unary,
+    quantised_where,
+    skip_normalization,
+)
+from .recurrent import recurrence
 from .row import Call, Loops, Map, Operand, Row, Unmodelled
-from .windows import lrn, pool, resize
+from .windows import columns_to_image, fourier, grid_sample, lrn, pool, resize, roi
 
 
 def _unary(*names: str) -> dict[str, Row]:
@@ -69,6 +99,11 @@ TABLE: dict[str, Row] = {
     "ConvTranspose": conv_transpose,
     "Gemm": gemm,
     "Einsum": einsum,
+    "DeformConv": deformable,
+    # Per unit and step: the gates' functions, the products and sums of the cell.
+    "LSTM": recurrence(4, ("sigmoid", 3.0), ("tanh", 2.0), ("mul", 3.0), ("add", 9.0)),
+    "GRU": recurrence(3, ("sigmoid", 2.0), ("tanh", 1.0), ("mul", 3.0), ("add", 7.0)),
+    "RNN": recurrence(1, ("tanh", 1.0), ("add", 2.0)),
     # pointwise
     "Add": pointwise(("add", 1.0)),
     "Sub": pointwise(("sub", 1.0)),
@@ -102,6 +137,9 @@ TABLE: dict[str, Row] = {
     "QuantizeLinear": per_channel(("div", 1.0), ("round", 1.0), ("cast", 1.0)),
     "DequantizeLinear": per_channel(("cast", 1.0), ("sub", 1.0), ("mul", 1.0)),
     "BatchNormalization": batch_normalization,
+    "RotaryEmbedding": rotary,
+    "SwiGLU": pointwise(("sigmoid", 1.0), ("mul", 2.0)),
+    "BitCast": pointwise(("cast", 1.0)),
     # reductions
     **_same(reduce(("add", 1.0)), "ReduceSum", "ReduceMean"),
     "ReduceMax": reduce(("max", 1.0)),
@@ -120,10 +158,13 @@ TABLE: dict[str, Row] = {
     "Hardmax": softmax(("max", 1.0), ("compare", 1.0)),
     "LpNormalization": softmax(("mul", 1.0), ("add", 1.0), ("div", 1.0)),
     "LayerNormalization": layer_normalization(*_LAYER_NORM),
-    "RMSNormalization": layer_normalization(*_RMS_NORM),
+    **_same(layer_normalization(*_RMS_NORM), "RMSNormalization", "SimplifiedLayerNormalization"),
+    "MeanVarianceNormalization": normalized((0, 2, 3), *_LAYER_NORM),
+    **_same(cross_entropy, "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
+    **_same(fourier, "DFT", "STFT"),
     "InstanceNormalization": instance_normalization,
     "GroupNormalization": group_normalization,
-    "CumSum": cumulative,
+    **_same(cumulative, "CumSum", "CumProd"),
     "TopK": top_k,
     "DynamicQuantizeLinear": dynamic_quantize,
     # windows
@@ -132,6 +173,10 @@ TABLE: dict[str, Row] = {
     "LpPool": pool("mul"),
     "LRN": lrn,
     **_same(resize, "Resize", "Upsample"),
+    "GridSample": grid_sample,
+    "RoiAlign": roi(4.0),
+    "MaxRoiPool": roi(1.0),
+    **_same(columns_to_image, "Col2Im", "MaxUnpool"),
     # movement
     "Transpose": transpose,
     "Concat": concat,
@@ -149,20 +194,122 @@ TABLE: dict[str, Row] = {
     "ReverseSequence": reverse_sequence,
     "DepthToSpace": depth_to_space,
     "SpaceToDepth": space_to_depth,
-    **_same(filled(), "Range", "ConstantOfShape", "EyeLike"),
+    **_same(filled(), "Range", "ConstantOfShape", "EyeLike", "BlackmanWindow", "HammingWindow", "HannWindow",
+            "MelWeightMatrix", "AffineGrid"),
+    **_same(filled(("random", 1.0)), "RandomNormal", "RandomUniform", "Multinomial", "Bernoulli"),
+    **_same(like(("random", 1.0)), "RandomNormalLike", "RandomUniformLike"),
+    "TensorScatter": tensor_scatter,
+    "CenterCropPad": centre,
     # views
     **_same(reshape, "Reshape", "Squeeze", "Unsqueeze", "Flatten"),
     **_same(same_elements, "Identity", "Dropout"),
 }  # fmt: skip
 
-# Why these have no loop nest; whatever is not named here is simply unknown.
-REASONS: dict[str, str] = {
-    **dict.fromkeys(("If", "Loop", "Scan"), "control flow: its nested graphs are not modelled"),
-    **dict.fromkeys(
-        ("NonZero", "Compress", "Unique", "NonMaxSuppression"), "the size of its output depends on values"
-    ),
-    **dict.fromkeys(("LSTM", "GRU", "RNN"), "a recurrence over time steps has no loop nest here"),
+_GELU = (("erf", 1.0), ("add", 1.0), ("mul", 3.0))
+_FAST_GELU = (("tanh", 1.0), ("add", 2.0), ("mul", 5.0))
+
+_MICROSOFT: dict[str, Row] = {
+    "MatMulNBits": matmul_nbits,
+    "FusedMatMul": fused_matmul,
+    "FusedConv": fused_conv,
+    "FusedGemm": gemm,
+    "QGemm": quantised_gemm,
+    **_same(dynamic_matmul, "DynamicQuantizeMatMul", "MatMulIntegerToFloat"),
+    "MatMulInteger16": matmul,
+    "QLinearAdd": quantised_pair("add"),
+    "QLinearMul": quantised_pair("mul"),
+    "QLinearWhere": quantised_where,
+    "QLinearConcat": quantised_concat,
+    "QLinearAveragePool": quantised_pool,
+    "QLinearGlobalAveragePool": quantised_global_pool,
+    "QLinearReduceMean": quantised_reduce,
+    "QLinearSigmoid": quantised_unary(("sigmoid", 1.0)),
+    "QLinearLeakyRelu": quantised_unary(("mul", 1.0), ("max", 1.0)),
+    "QLinearSoftmax": quantised_softmax(*_SOFTMAX),
+    "QuantizeLinear": TABLE["QuantizeLinear"],
+    "DequantizeLinear": TABLE["DequantizeLinear"],
+    "FastGelu": biased(*_FAST_GELU),
+    **_same(biased(*_GELU), "Gelu", "BiasGelu"),
+    "QuickGelu": pointwise(("sigmoid", 1.0), ("mul", 2.0)),
+    "BiasAdd": pointwise(("add", 2.0)),
+    "RotaryEmbedding": rotary,
+    "SkipLayerNormalization": skip_normalization(*_LAYER_NORM),
+    "SkipSimplifiedLayerNormalization": skip_normalization(*_RMS_NORM),
+    "SimplifiedLayerNormalization": layer_normalization(*_RMS_NORM),
+    **_same(channels_last_group_norm, "GroupNorm", "SkipGroupNorm"),
+    "Trilu": masked_copy,
+    # Gradients, as a training file holds them.
+    **_same(pointwise(("compare", 1.0), ("select", 1.0)), "ReluGrad"),
+    **_same(pointwise(("mul", 2.0), ("sub", 1.0)), "SigmoidGrad", "TanhGrad"),
+    **_same(pointwise(("exp", 1.0), ("erf", 1.0), ("mul", 5.0), ("add", 2.0)), "GeluGrad", "FastGeluGrad"),
+}  # fmt: skip
+
+_MACHINE_LEARNING: dict[str, Row] = {
+    "LinearClassifier": linear_classifier,
+    "LinearRegressor": linear_regressor,
+    "Scaler": pointwise(("sub", 1.0), ("mul", 1.0)),
+    "Binarizer": pointwise(("compare", 1.0)),
+    "Imputer": pointwise(("compare", 1.0), ("select", 1.0)),
+    "Normalizer": normalized((-1,), ("mul", 1.0), ("add", 1.0), ("div", 1.0)),
+    **_same(pointwise(("select", 1.0)), "LabelEncoder", "CategoryMapper"),
+    "ArrayFeatureExtractor": features,
 }
+
+_TRAINING: dict[str, Row] = {
+    "Adam": optimizer(4, ("mul", 7.0), ("add", 4.0), ("sqrt", 1.0), ("div", 1.0)),
+    "Adagrad": optimizer(3, ("mul", 4.0), ("add", 3.0), ("sqrt", 1.0), ("div", 1.0)),
+    "Momentum": optimizer(3, ("mul", 4.0), ("add", 3.0)),
+}
+
+# By domain; the rows of a domain that is not here do not exist.
+TABLES: dict[str, dict[str, Row]] = {
+    "": TABLE,
+    "com.microsoft": _MICROSOFT,
+    "ai.onnx.ml": _MACHINE_LEARNING,
+    "ai.onnx.preview.training": _TRAINING,
+}
+
+_TREES = "what a decision tree reads and compares depends on values"
+_VECTORS = "how many support vectors it multiplies is in its attributes"
+_SEQUENCE = "a sequence of tensors has no size here"
+_TEXT = "texts have no size here"
+
+# Why these have no loop nest; whatever is not named here is simply unknown.
+REASONS: dict[str, dict[str, str]] = {
+    "": {
+        **dict.fromkeys(("If", "Loop", "Scan", "SequenceMap"), "control flow: a barrier"),
+        **dict.fromkeys(
+            ("NonZero", "Compress", "Unique", "NonMaxSuppression"), "the size of its output depends on values"
+        ),
+        **dict.fromkeys(
+            ("SplitToSequence", "SequenceConstruct", "SequenceEmpty", "SequenceInsert", "SequenceErase",
+             "SequenceAt", "SequenceLength", "ConcatFromSequence"), _SEQUENCE),
+        **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "an optional value: a barrier"),
+        **dict.fromkeys(("StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch", "TfIdfVectorizer"),
+                        _TEXT),
+        "ImageDecoder": "how large a compressed image is depends on its bytes",
+        "Det": "a factorisation has no loop nest here",
+        "LinearAttention": "a recurrence over a matrix state has no loop nest here",
+        "CausalConvWithState": "a convolution with a state has no loop nest here",
+        "Attention": "its operands do not fit",
+    },
+    "com.microsoft": {
+        "PagedAttention": "which blocks of its cache it reads depends on values",
+        "QMoE": "which experts it runs depends on values",
+        "MoE": "which experts it runs depends on values",
+        **dict.fromkeys(("BeamSearch", "GreedySearch", "Sampling"), "a whole generation loop in one operator"),
+        **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention", "EmbedLayerNormalization"),
+                        "the shapes of its operands are not known"),
+    },
+    "ai.onnx.ml": {
+        "ZipMap": "it makes a map from labels to scores, which has no size here",
+        **dict.fromkeys(("CastMap", "DictVectorizer"), "a map has no size here"),
+        **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), _TREES),
+        **dict.fromkeys(("SVMClassifier", "SVMRegressor"), _VECTORS),
+        "OneHotEncoder": "its categories are in its attributes",
+        "FeatureVectorizer": "how wide its inputs are is in its attributes",
+    },
+}  # fmt: skip
 
 
 def loops_of(call: Call, domain: str = "") -> Loops:
@@ -172,10 +319,10 @@ def loops_of(call: Call, domain: str = "") -> Loops:
     ------
     Unmodelled : no row for the op type, or this use of it has no loop nest; the text says why.
     """
-    row = TABLE.get(call.op_type) if domain == "" else None
+    row = stated if LOOPS in call.attributes else TABLES.get(domain, {}).get(call.op_type)
     if row is None:
-        known = REASONS.get(call.op_type) if domain == "" else None
         title = f"{domain}::{call.op_type}" if domain else call.op_type
+        known = REASONS.get(domain, {}).get(call.op_type)
         raise Unmodelled(known or f"{title} is not in the operator-type table")
     try:
         loops = row(call)

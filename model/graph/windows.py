@@ -84,3 +84,71 @@ def resize(call: Call) -> Loops:
     return Loops(
         OpKind.MOVEMENT, tuple(dims), (Map(0, tuple(x_axes)),), (Map(0, tuple(y_axes)),), linear=True
     )
+
+
+def grid_sample(call: Call) -> Loops:
+    """GridSample: each output pixel mixes the neighbours of a point that the grid names; the input is read once.
+
+    Bilinear takes ``2^axes`` neighbours, bicubic ``4^axes``, nearest one.
+    """
+    x, grid, y = call.input(0), call.input(1), call.output()
+    rank = len(y.shape)
+    axes = rank - 2
+    if axes not in (2, 3) or len(grid.shape) != rank:
+        raise Unmodelled("GridSample over 2 or 3 axes was expected")
+    mode = call.text("mode", "linear")
+    taps = 1.0 if mode == "nearest" else 4.0**axes if "cubic" in mode else 2.0**axes
+    dims = (*element_dims(y.shape), Dim("x", axes, reduction=True))
+    place = (axis_of(0), *axes_of(*range(2, rank)), axis_of(rank))
+    ops = (("mul", taps / axes), ("add", taps / axes))
+    outputs = (Map(0, axes_of(*range(rank))),)
+    return Loops(OpKind.WINDOW, dims, (whole(0, x), Map(1, place)), outputs, ops)
+
+
+def roi(taps: float) -> Row:
+    """A row for RoiAlign and MaxRoiPool: per region, channel and output pixel, `taps` values of the input.
+
+    The input counts as read once: where the regions lie is a matter of values.
+    """
+
+    def row(call: Call) -> Loops:
+        y = call.output()
+        ratio = call.integer("sampling_ratio", 0)
+        count = taps * max(1, ratio * ratio)
+        inputs = tuple(whole(p, o) for p, o in enumerate(call.inputs) if o is not None)
+        outputs = (Map(0, axes_of(*range(len(y.shape)))),)
+        return Loops(OpKind.WINDOW, element_dims(y.shape), inputs, outputs, (("mul", count), ("add", count)))
+
+    return row
+
+
+def columns_to_image(call: Call) -> Loops:
+    """Col2Im and MaxUnpool: every element of the input is added to, or put at, its place of the output."""
+    x, y = call.input(0), call.output()
+    inputs = [Map(0, axes_of(*range(len(x.shape))))]
+    inputs += [whole(p, o) for p, o in enumerate(call.inputs) if p and o is not None and not o.constant]
+    return Loops(OpKind.WINDOW, element_dims(x.shape), tuple(inputs), (whole(0, y),), (("add", 1.0),))
+
+
+def fourier(call: Call) -> Loops:
+    """DFT and STFT: ``5 N log2 N`` operations per transform of N points (Cooley and Tukey 1965), all axes else outer.
+
+    Dims are those of the input (of the output for frames, which overlap); the transformed axis is a reduction.
+    """
+    x, y = call.input(0), call.output()
+    if call.op_type == "STFT":
+        size = 2 * (y.shape[2] - 1) if call.integer("onesided", 1) else y.shape[2]
+        dims = (Dim("n", y.shape[0]), Dim("p", y.shape[1]), Dim("r", y.shape[2], reduction=True), Dim("z", 2))
+        outputs = (Map(0, axes_of(0, 1, 2, 3)),)
+        inputs = [whole(0, x)]
+        points = y.shape[2] * 2
+    else:
+        axis = call.integer("axis", -2 if call.version >= 20 else 1)
+        axis = axis + len(x.shape) if axis < 0 else axis
+        size = x.shape[axis]
+        dims = element_dims(x.shape, [axis])
+        outputs = (whole(0, y),)
+        inputs = [Map(0, axes_of(*range(len(x.shape))))]
+        points = size * x.shape[-1]
+    count = 5.0 * size * math.log2(max(size, 2)) / max(points, 1)
+    return Loops(OpKind.REDUCTION, dims, tuple(inputs), outputs, (("mul", count / 2), ("add", count / 2)))

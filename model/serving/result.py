@@ -6,11 +6,22 @@ Times are int64 nanoseconds from the start of the window. Definitions are SERVIN
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.result import PHASE_DTYPE
+
+PERCENTILES: tuple[tuple[str, Fraction], ...] = (
+    ("p50", Fraction(1, 2)),
+    ("p95", Fraction(95, 100)),
+    ("p99", Fraction(99, 100)),
+    ("p999", Fraction(999, 1000)),
+)
+
+# Parts that are shown within another one and are not added again.
+WITHIN: dict[str, str] = {"queue_imbalance": "queue"}
 
 
 @dataclass(frozen=True, eq=False, slots=True)

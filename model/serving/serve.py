@@ -19,9 +19,8 @@ from ..errors import UsageError
 from .arrivals import LATEST_NS, exact
 from .profile import launch_ns
 from .replay import replay_round_robin, replay_shared
-from .result import Requests, ServiceProfile, ServingResult
+from .result import PERCENTILES, Requests, ServiceProfile, ServingResult
 from .tail import (
-    PERCENTILES,
     Times,
     build_up,
     exact_sum,

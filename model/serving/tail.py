@@ -13,21 +13,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from .result import BuildUp
+from .result import WITHIN, BuildUp
 
 Times = NDArray[np.int64]
 Parts = tuple[tuple[str, Times], ...]
 Amounts = tuple[tuple[str, int], ...]
-
-PERCENTILES: tuple[tuple[str, Fraction], ...] = (
-    ("p50", Fraction(1, 2)),
-    ("p95", Fraction(95, 100)),
-    ("p99", Fraction(99, 100)),
-    ("p999", Fraction(999, 1000)),
-)
-
-# Parts that are shown within another one and are not added again.
-WITHIN: dict[str, str] = {"queue_imbalance": "queue"}
 
 _BUSIEST_NS = 60 * 10**9
 _BATCHES = 20

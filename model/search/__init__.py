@@ -1,0 +1,1 @@
+"""Searches for plans: what to choose where the user left it open."""

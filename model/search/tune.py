@@ -1,0 +1,174 @@
+"""Tiles, loop orders and retention of every group of a plan, for one objective; boundaries stay as they are.
+
+Knows requests, groups and the search of least traffic; the only door of this room that commands need. Whatever is found
+is a plan that `simulate` counts: a group's own choice (docs/loop-tree.md, section 6) is replaced only by a better one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..cost.problem import pose
+from ..cost.result import CostRequest, CostResult, GroupResult
+from ..cost.simulate import GroupCache, simulate
+from ..cost.solve import unmapped
+from ..cost.unify import unify
+from ..cost.units import Machine
+from ..graph.graph import OpKind
+from ..plan.plan import FusionGroup, Plan
+from .least import MOST_EVALUATIONS, Least, least_traffic
+
+OBJECTIVES = ("traffic", "latency", "energy")
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """A plan, what it costs, and how far the search went.
+
+    Attributes
+    ----------
+    result : of the plan that was found, which stands in its request.
+    exact : whether no tiles, orders and depths of these groups move less; only ever for "traffic".
+    gap : traffic over what no plan of these groups goes below, less 1; None for other objectives.
+    evaluations : mappings that were bounded or counted.
+    kept : groups (by index) that stay as they were: their knobs are the user's, or nothing could be searched.
+    """
+
+    result: CostResult
+    objective: str
+    exact: bool
+    gap: float | None
+    evaluations: int
+    seconds: float
+    kept: tuple[int, ...]
+
+
+def tune_tiles(
+    request: CostRequest,
+    objective: str = "traffic",
+    dividing: bool = False,
+    evaluations: int | None = None,
+    budget_s: float | None = None,
+) -> Tuned:
+    """Search the mapping of every group of `request.plan` that has no knobs.
+
+    Deterministic unless a budget cuts it off. Never worse than what the tool chooses by itself, as far as that has
+    the tiles that are asked for.
+
+    Parameters
+    ----------
+    objective : one of `OBJECTIVES`; for latency and energy the best of a few: the tool's choice, and the mappings of
+        least traffic with one and with two stages.
+    dividing : only tiles that divide their extents.
+    evaluations : of all groups together; None: as many as the search needs, up to a limit per group.
+    budget_s : seconds after which no further group is begun.
+
+    Raises
+    ------
+    FileError, PlanError
+        As `simulate`.
+    """
+    began = time.perf_counter()
+    cache = GroupCache()
+    own = simulate(request, cache)
+    search = _Search(request, dividing, evaluations)
+    trials: list[list[Least]] = []
+    for group in request.plan.groups:
+        late = budget_s is not None and time.perf_counter() - began > budget_s
+        trials.append([] if late else list(search.trials(group, objective)))
+    groups = list(request.plan.groups)
+    results = list(own.groups)
+    proven = [False] * len(groups)
+    for round_ in range(max(map(len, trials), default=0)):
+        plan = Plan.of(
+            [
+                found[round_].group if round_ < len(found) else group
+                for group, found in zip(request.plan.groups, trials, strict=True)
+            ]
+        )
+        tried = simulate(replace(request, plan=plan), cache)
+        for i, (found, result) in enumerate(zip(trials, tried.groups, strict=True)):
+            if round_ >= len(found):
+                continue
+            as_found = _moved(request, result) == found[round_].bytes
+            if round_ == 0 and dividing and not _divides(results[i]):
+                better = result.feasible
+            else:
+                better = _score(request, result, objective) < _score(request, results[i], objective)
+            if better:
+                groups[i], results[i] = plan.groups[i], result
+            if round_ == 0 and as_found and found[0].exact:
+                proven[i] = _moved(request, results[i]) == found[0].bytes
+    result = simulate(replace(request, plan=Plan.of(groups)), cache)
+    gap = None
+    if objective == "traffic":
+        moved = sum(_moved(request, group) for group in result.groups)
+        bound = sum(
+            _moved(request, group) if sure else group.lower_bound_bytes
+            for group, sure in zip(result.groups, proven, strict=True)
+        )
+        gap = moved / bound - 1.0 if bound else 0.0
+    idle = [group.launches == 0 for group in result.groups]
+    return Tuned(
+        result=result,
+        objective=objective,
+        exact=objective == "traffic" and all(a or b for a, b in zip(proven, idle, strict=True)),
+        gap=gap,
+        evaluations=search.evaluations,
+        seconds=time.perf_counter() - began,
+        kept=tuple(
+            i for i, (found, rest) in enumerate(zip(trials, idle, strict=True)) if not (found or rest)
+        ),
+    )
+
+
+class _Search:
+    """Mappings of least traffic of one request's groups; those of one structure are searched once."""
+
+    def __init__(self, request: CostRequest, dividing: bool, evaluations: int | None) -> None:
+        self.request, self.dividing = request, dividing
+        self.machine = Machine(request.accelerator)
+        self.left = evaluations
+        self.evaluations = 0
+        self.memo = {}
+
+    def trials(self, group: FusionGroup, objective: str) -> Iterator[Least]:
+        """Mappings worth simulating, the one of least traffic first."""
+        graph = self.request.graph
+        members = [graph.operators[i] for i in group.operators]
+        if group.has_knobs or all(op.kind is OpKind.VIEW for op in members) or unmapped(graph, group):
+            return
+        try:
+            space = unify(graph, group.operators)
+            problem = pose(graph, group, space, self.machine, self.request.precision)
+        except OverflowError:
+            return
+        double = self.machine.accelerator.buffer.double_buffer
+        for stages in (1, 2) if double and objective != "traffic" else (1,):
+            most = MOST_EVALUATIONS if self.left is None else min(MOST_EVALUATIONS, self.left)
+            found = least_traffic(problem, group, self.dividing, stages, most, self.memo)
+            if found is None:
+                continue
+            self.evaluations += found.evaluations
+            if self.left is not None:
+                self.left -= found.evaluations
+            yield found
+
+
+def _moved(request: CostRequest, group: GroupResult) -> int:
+    return sum(group.dram_bytes(request.accelerator.dram.name))
+
+
+def _score(request: CostRequest, group: GroupResult, objective: str) -> tuple[float, ...]:
+    """Less is better: what fits, then the objective, then traffic, then footprint."""
+    first = {"traffic": 0.0, "latency": group.latency_s, "energy": group.energy_j}[objective]
+    held = group.footprint_bytes[0][1] if group.footprint_bytes else 0
+    return not group.feasible, first, _moved(request, group), held
+
+
+def _divides(group: GroupResult) -> bool:
+    """Whether every tile of a group divides its extent."""
+    extents = dict(group.dims)
+    return all(extents[dim] % size == 0 for level in group.levels for dim, size in level.tile)

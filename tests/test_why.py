@@ -1,0 +1,101 @@
+"""Cards that explain numbers: every number has one, and its inputs and shares give the number."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from explorer.__main__ import main
+from model.cost.result import CostRequest, CostResult, Totals
+from model.cost.simulate import simulate
+from model.cost.why import numbers, why
+from model.errors import UsageError
+from model.graph.load import load_graph
+from model.hardware.loader import load_hardware
+from model.plan.edits import contraction_tails
+from model.serving.profile import profile_of
+from model.serving.serve import serve
+from model.serving.why import NUMBERS
+from model.serving.why import why as serving_why
+from model.serving.workload import load_workload
+from model.why import card_text, figure_text
+
+
+@pytest.fixture(scope="module")
+def result() -> CostResult:
+    graph = load_graph("transformer_block")
+    return simulate(CostRequest(graph, load_hardware("edge-npu"), contraction_tails(graph)))
+
+
+def test_every_total_has_a_card_and_every_card_a_text(result):
+    named = {name.removeprefix("totals.") for name in numbers(result) if name.startswith("totals.")}
+    assert named == set(Totals.__dataclass_fields__) | {"dram_bytes"}
+    for number in numbers(result):
+        card = why(result, number)
+        assert card.title and card.formula and card.value.value is not None
+        assert card_text(card).startswith(card.number)
+
+
+def test_shares_of_a_sum_are_the_largest_groups_and_at_most_the_whole(result):
+    for number in ("latency_s", "dram_bytes", "macs", "energy_j", "operator_bytes"):
+        card = why(result, number)
+        values = [share.value for share in card.shares]
+        assert values == sorted(values, reverse=True)
+        assert 0.5 < sum(share.of_total for share in card.shares) <= 1.0 + 1e-9
+        for share in card.shares:
+            assert share.of_total == pytest.approx(share.value / card.value.value, rel=1e-6)
+
+
+def test_the_formula_of_the_reuse_ratio_gives_the_ratio(result):
+    card = why(result, "totals.onchip_reuse_ratio")
+    inputs = {figure.name: figure.value for figure in card.inputs}
+    assert card.value.value == pytest.approx(1.0 - inputs["DRAM bytes"] / inputs["operator bytes"])
+    card = why(result, "launch_overhead_reduction")
+    now, unfused = (figure.value for figure in card.inputs)
+    assert card.value.value == pytest.approx(1.0 - now / unfused)
+
+
+def test_tensors_of_a_group_sum_to_its_traffic(result):
+    card = why(result, "G2.dram_bytes")
+    assert sum(share.value for share in card.shares) == card.value.value
+    assert sum(share.of_total for share in card.shares) == pytest.approx(1.0)
+    assert "Loop tree: " in card.note
+
+
+def test_parts_of_a_percentile_sum_to_it(result):
+    outcome = serve(load_workload("azure-code"), profile_of(result))
+    for number in NUMBERS:
+        assert serving_why(outcome, number).number == number
+    card = serving_why(outcome, "p95_s")
+    assert sum(share.value for share in card.shares) == pytest.approx(card.value.value)
+
+
+def test_an_unknown_number_is_refused_with_the_nearest(result):
+    with pytest.raises(UsageError, match=re.escape("totals.latency_s")):
+        why(result, "latency")
+    with pytest.raises(UsageError, match="This plan has G1 to G"):
+        why(result, "G99.latency_s")
+    with pytest.raises(UsageError, match="no number 'nonsense'"):
+        why(result, "nonsense")
+
+
+def test_the_command_prints_the_card(capsys):
+    assert main(["simulate", "swiglu_mlp", "--why", "G1.footprint_bytes"]) == 0
+    assert "resident in buffer" in capsys.readouterr().out
+    assert main(["simulate", "swiglu_mlp", "--why", "energy_j", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["why"]["value"]["value"] == printed["totals"]["energy_j"]
+    assert main(["simulate", "swiglu_mlp", "--why", "serving.p95_s"]) == 2
+    assert "--workload" in capsys.readouterr().err
+    assert main(["simulate", "swiglu_mlp", "--why", "p42"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_figures_are_written_with_their_units():
+    assert figure_text(231735296, "B") == "221 MiB"
+    assert figure_text(0.797, "share") == "79.7%"
+    assert figure_text(1.82e-3, "s") == "1.82 ms"
+    assert figure_text(8819, "") == "8,819"
+    assert figure_text(True, "") == "yes"
