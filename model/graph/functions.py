@@ -17,7 +17,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 EXPANSION_LIMIT = 50_000  # nodes after expansion
 _DEPTH_LIMIT = 32
 _PATH_LIMIT = 20_000  # characters of scopes that are looked at
-_QUOTED = re.compile(r"'([^']+)'")  # the filled items of a list of texts that Python has printed
+_QUOTED = re.compile(r"'([^']*)'")  # the items of a list of texts that Python has printed
+_NO_SCOPE = "_empty_nn_module_stack_from_metadata_hook"  # torch's word for an operator of no module
 Key = tuple[str, str]
 
 
@@ -234,6 +235,7 @@ def _torch_path(written: str) -> tuple[str, ...]:
     path: list[str] = []
     before = ""
     for scope in _QUOTED.findall(written[:_PATH_LIMIT])[:-1]:
-        path.append(scope.removeprefix(f"{before}.") if before else scope)
-        before = scope
+        if scope and scope != _NO_SCOPE:
+            path.append(scope.removeprefix(f"{before}.") if before else scope)
+            before = scope
     return tuple(path)
