@@ -77,11 +77,12 @@ def needs_offer(document: Document) -> str:
 
 
 def needs_symbols(document: Document) -> str:
-    """Greyed where the file has no symbolic dims."""
+    """Greyed where the file has no symbolic dims and lacks no shape (each one that it lacks is a warning)."""
     if reason := needs_graph(document):
         return reason
     graph = document.graph
-    return "" if graph is not None and graph.symbols else "This model has no symbolic dims."
+    asks = graph is not None and (graph.symbols or graph.warnings)
+    return "" if asks else "This model has no symbolic dims, and no shape is missing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ ACTIONS: tuple[Action, ...] = (
         "Bind dims…",
         "Ctrl+B",
         "File",
-        "Give symbolic dims their numbers",
+        "Give symbolic dims their numbers, and shapes to what has none",
         "bind_dialog",
         reason=needs_symbols,
     ),

@@ -27,13 +27,16 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from model.errors import TilewrightError
+from model.graph.bindings import bindings_text
 from model.packaged import folder
 
 from . import actions, export, look
 from .actions import ACTIONS, Owner
+from .bind_dialog import BindDialog
+from .bound import remember, remembered
 from .canvas.view import GraphCanvas
 from .chooser import Chooser, Entry
-from .dialogs import BindDialog, KeySheet, about_text
+from .dialogs import KeySheet, about_text
 from .docks import Docks, on_screen, screens
 from .document import Document
 from .editor import Editor
@@ -74,6 +77,8 @@ class Window(QMainWindow):
         self.editor = Editor(document)
         self._found: tuple[Found, ...] = ()
         self._choosing: Chooser | None = None
+        self._as_last_time: dict[str, int] = {}  # what was remembered for the file that is read
+        self._bound: dict[str, int] | None = None  # what was given in the dialog for the file that is read
         self.setWindowTitle("Tilewright")
         self.setAcceptDrops(True)
         self.header = Header(document)
@@ -231,7 +236,13 @@ class Window(QMainWindow):
         if not source.endswith(".json") and not self._may_leave():
             return
         self.start.show_error("")
-        self.document.open(source)
+        self._bound, self._as_last_time = None, {}
+        kept = remembered(self.settings, source)
+        if kept is None:
+            self.document.open(source)
+        else:
+            self._as_last_time = kept.bindings
+            self.document.open(source, kept.bindings, kept.digest)
 
     def open_dialog(self) -> None:
         """Ask for a file."""
@@ -248,13 +259,19 @@ class Window(QMainWindow):
         self.pages.setCurrentWidget(self.start)
 
     def bind_dialog(self) -> None:
-        """Ask for the numbers of symbolic dims and read the model again."""
+        """Ask for the numbers of symbolic dims and for missing shapes, and read the model again."""
         graph = self.document.graph
         if graph is None:
             return
         dialog = BindDialog(self, graph)
-        dialog.accepted.connect(lambda: self.document.rebind(dialog.bindings()))
+        dialog.accepted.connect(lambda: self._rebind(dialog.bindings()))
+        dialog.defaults_wanted.connect(lambda: self._rebind({}))
         self._open_dialog(dialog)
+
+    def _rebind(self, bindings: dict[str, int]) -> None:
+        """Read the open model with these numbers; they are remembered once it could be read."""
+        self._bound = bindings
+        self.document.rebind(bindings)
 
     def load_plan(self) -> None:
         """Ask for a plan of the open model."""
@@ -287,8 +304,15 @@ class Window(QMainWindow):
             return
         if graph.path:
             self._add_recent(graph.path)
+            if self._bound is not None:
+                remember(self.settings, graph, self._bound)
+                self._bound = None
         count = len(graph.operators)
         words = f"{graph.name}: {count:,} operator{'s' if count != 1 else ''}."
+        if self._as_last_time and self._as_last_time.items() <= dict(graph.bindings).items():
+            numbers = ", ".join(f"{k}={v}" for k, v in bindings_text(self._as_last_time).items())
+            words = f"{words} Bound as last time: {numbers}. Ctrl+B changes that."
+        self._as_last_time = {}
         if graph.warnings:
             first, others = graph.warnings[0], len(graph.warnings) - 1
             lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever

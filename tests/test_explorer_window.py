@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
+from explorer.bind_dialog import BindDialog
 from explorer.chooser import Chooser, Entry, matching
-from explorer.dialogs import BindDialog, KeySheet, key_rows
+from explorer.dialogs import KeySheet, key_rows
 from explorer.docks import PLACES, on_screen
 from explorer.document import Document
 from explorer.panels.panel import Panel
