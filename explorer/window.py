@@ -585,6 +585,7 @@ class Window(QMainWindow):
     def cancel_background(self) -> None:
         """Forget what waits and the answer of what runs."""
         self.document.runner.cancel()
+        self.canvas.stage.cancelled()
         self.document.said.emit("Cancelled. Any edit computes again.", "note")
 
     def key_sheet(self) -> None:

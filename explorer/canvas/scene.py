@@ -119,7 +119,10 @@ class Scene:
         self.layout = layout
         self.boxes = layout.boxes
         self.folding = folding = layout.folding
-        self._own_boxes = np.where(folding.shown[:, None], layout.boxes, np.nan)
+        # What a frame looks through is what can be seen, not all there is.
+        self._seen = np.flatnonzero(folding.shown)
+        self._seen_boxes = layout.boxes[self._seen]
+        self.drawn_edges = np.flatnonzero(~layout.hidden)
         self.block_boxes = layout.boxes[folding.first]
         away = FRAME_GAP
         self._frames = layout.opened + np.array([-away, -away - FRAME_TITLE, away, away])
@@ -182,7 +185,7 @@ class Scene:
         now = self._looks()
         other = ((now != looks) & ~(np.isnan(now) & np.isnan(looks))).any(axis=1)
         in_loose = (other & self._loose)[self.group_of]
-        boxes = self.boxes[(self.traffic.steps() != steps) | in_loose]
+        boxes = self.boxes[((self.traffic.steps() != steps) | in_loose) & self.folding.shown]
         blocks = self.block_boxes[self.traffic.block_steps() != block_steps]
         return around(np.concatenate([boxes, blocks, self.hull_rects[other & ~self._veiled]]))
 
@@ -215,6 +218,7 @@ class Scene:
         self._veiled = members == np.bincount(self.group_of[~self.folding.shown], minlength=count)
         self.seen_groups = np.flatnonzero(~self._veiled)  # of which an operator has a box of its own
         self.hull_drawn = ((members != 1) | (views != 1)) & ~self._veiled
+        self._drawn = np.flatnonzero(self.hull_drawn)
 
     def _hulls(self, groups: NDArray[np.int64]) -> None:
         """Hulls of groups that the layout may not have placed."""
@@ -326,7 +330,7 @@ class Scene:
     # -- what is where -------------------------------------------------------------------------------
     def operators_in(self, rect: Rect) -> NDArray[np.int64]:
         """Operators with a box of their own that meets `rect`."""
-        return _meeting(self._own_boxes, rect)
+        return self._seen[_meeting(self._seen_boxes, rect)]
 
     def blocks_in(self, rect: Rect) -> NDArray[np.int64]:
         """Slots of the closed blocks that meet `rect`."""
@@ -338,8 +342,7 @@ class Scene:
 
     def hulls_in(self, rect: Rect) -> NDArray[np.int64]:
         """Groups whose drawn hull meets `rect`."""
-        found = _meeting(self.hull_rects, rect)
-        return found[self.hull_drawn[found]]
+        return self._drawn[_meeting(self.hull_rects[self._drawn], rect)]
 
     def edges_in(self, rect: Rect) -> NDArray[np.int64]:
         """Edges of which a piece may meet `rect`."""

@@ -78,6 +78,7 @@ class Stage(QObject):
         self._pinned: int | None = (
             None  # the operator that stays under the hand while a block opens or closes
         )
+        self._stopped = False
         self._then: Callable[[], None] | None = None  # once the folding that is wanted is shown
         self._held = False
         self._rescale = False  # numbers came while the colours were held
@@ -102,7 +103,7 @@ class Stage(QObject):
         self.scene = self.pictures = self.minimap = self._waiting = self._asked = None
         self._folding = self._pinned = self._then = None
         self._members = {}
-        self._held = self._settled = self._rescale = self._midway = False
+        self._held = self._settled = self._rescale = self._midway = self._stopped = False
         self._backing.forget()
         self._quick.stop()
         self._rest.stop()
@@ -376,6 +377,26 @@ class Stage(QObject):
             return
         self._folding, self._pinned, self._then = folding, pinned, then
         self._ask_layout()
+
+    def cancelled(self) -> None:
+        """The worker forgot what it was asked: what is shown is what is wanted."""
+        self._asked = self._pinned = self._then = None
+        self._stopped = self.scene is None and self._document.graph is not None
+        if self.scene is not None and not self.scene.layout.provisional:
+            self._folding = self.scene.folding
+        self.changed.emit()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the first layout of the graph was cancelled."""
+        return self._stopped and self.scene is None
+
+    def resume(self) -> None:
+        """Lay the graph out after all."""
+        if self.is_stopped:
+            self._stopped = False
+            self._ask_layout()
+            self.changed.emit()
 
     # -- what is seen --------------------------------------------------------------------------------
     def picture(self) -> QPixmap | None:

@@ -232,6 +232,8 @@ class GraphCanvas(QAbstractScrollArea):
         graph = self.document.graph
         if graph is not None and not graph.operators:
             return "This model has no operators: its outputs are constants or inputs."
+        if self.stage.is_stopped:
+            return "Laying out was cancelled. Zoom to fit (Ctrl+0) begins again."
         if graph is not None and self.stage.is_waiting:
             return self.document.preparing or f"Laying out {len(graph.operators):,} operators…"
         return ""
@@ -766,7 +768,8 @@ class GraphCanvas(QAbstractScrollArea):
 
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
-        """See the whole graph."""
+        """See the whole graph; lay it out where that was cancelled."""
+        self.stage.resume()
         self.stage.settle()
         self.stage.fit()
 
