@@ -247,7 +247,7 @@ class Bench:
             operator = int(folding.operators(block)[-1])
             for change, times in (
                 (lambda chosen=block: canvas.stage.fold(canvas.scene.folding.opening([chosen])), opened),
-                (lambda inside=operator: canvas.uncover((inside,)), found),
+                (lambda inside=operator: canvas.blocks.uncover((inside,)), found),
             ):
                 began = time.perf_counter()
                 change()

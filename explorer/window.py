@@ -34,6 +34,7 @@ from . import actions, export, look
 from .actions import ACTIONS, Owner
 from .bind_dialog import BindDialog
 from .bound import remember, remembered
+from .canvas.folding import CLOSED_ABOVE
 from .canvas.view import GraphCanvas
 from .chooser import Chooser, Entry
 from .dialogs import KeySheet, about_text
@@ -56,6 +57,7 @@ from .statusline import StatusLine
 from .tiles import TileEditor
 
 MOST_RECENT = 10
+CLOSED = "blocks/closed"  # setting: small models open with their blocks closed as well
 FOLDER, PLAN_FOLDER = "folder", "plan_folder"  # settings: where files, and plans, were last
 MODEL_FILES = "Models and plans (*.onnx *.json);;All files (*)"
 
@@ -110,9 +112,13 @@ class Window(QMainWindow):
         self.setCentralWidget(middle)
         self.status = StatusLine(document)
         self.setStatusBar(self.status)
-        self.actions_by_id = actions.build(
-            {Owner.WINDOW: self, Owner.EDITOR: self.editor, Owner.CANVAS: self.canvas}, self, self.canvas
-        )
+        owners = {
+            Owner.WINDOW: self,
+            Owner.EDITOR: self.editor,
+            Owner.CANVAS: self.canvas,
+            Owner.BLOCKS: self.canvas.blocks,
+        }
+        self.actions_by_id = actions.build(owners, self, self.canvas)
         self._make_menus()
         self._connect()
         self._restore()
@@ -161,6 +167,7 @@ class Window(QMainWindow):
         self.tiles.left.connect(self.canvas.setFocus)
         self.start.wanted.connect(self.open)
         self.start.browse.connect(self.open_dialog)
+        self.start.closing.connect(self._close_blocks)
         self.start.back.connect(lambda: self.pages.setCurrentWidget(self.docks))
         self.status.cancel.clicked.connect(self.cancel_background)
         self.header.machine.chosen.connect(document.choose_hardware)
@@ -186,6 +193,7 @@ class Window(QMainWindow):
     # -- layout and theme --------------------------------------------------------------------------
     def _restore(self) -> None:
         self.start.show_recent(self.recent_files())
+        self.start.close_blocks.setChecked(str(self.settings.value(CLOSED, "false")) == "true")
         self.resize(1400, 880)
         geometry = self.settings.value("window/geometry")
         if isinstance(geometry, QByteArray):
@@ -196,6 +204,12 @@ class Window(QMainWindow):
         state = self.settings.value("window/docks")
         if state is not None:
             self.docks.restore_layout(state)
+
+    @Slot(bool)
+    def _close_blocks(self, always: bool) -> None:
+        """Whether small models open with their blocks closed as well."""
+        self.settings.setValue(CLOSED, "true" if always else "false")
+        self.canvas.stage.closed_above = 0 if always else CLOSED_ABOVE
 
     def reset_layout(self) -> None:
         """All panels back in their places."""
@@ -518,7 +532,7 @@ class Window(QMainWindow):
     def _uncover(self, operator: int) -> None:
         """Like `_go`, and what hides the operator opens: pointing alone opens nothing."""
         self.document.select((operator,))
-        self.canvas.uncover((operator,))
+        self.canvas.blocks.uncover((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""

@@ -12,10 +12,12 @@ from pytestqt.qtbot import QtBot
 
 from explorer.canvas.accessible import CanvasInterface
 from explorer.canvas.folding import Folding
-from explorer.canvas.layout import Layout, LayoutRequest, lay_out
-from explorer.canvas.scene import Part, Scene
+from explorer.canvas.layout import LayoutRequest, lay_out
+from explorer.canvas.positions import Layout
+from explorer.canvas.scene import Hit, Part, Scene
 from explorer.canvas.stage import opening
 from explorer.canvas.tips import tip
+from explorer.runner import Lane
 from model.graph.graph import OperatorGraph
 from model.graph.hierarchy import hierarchy
 from model.plan import edits
@@ -136,7 +138,7 @@ def test_opening_revealing_and_closing() -> None:
 def hand(qtbot: QtBot):
     """Twelve layers, each closed."""
     with hand_on(qtbot, layers(12), zoom=1.0) as found:
-        found.canvas.close_all_blocks()
+        found.canvas.blocks.close_all_blocks()
         qtbot.waitUntil(lambda: len(found.canvas.scene.folding.blocks) == 12, timeout=60_000)
         yield found
 
@@ -179,17 +181,17 @@ def test_keys_open_close_and_walk_over_closed_blocks(hand: Hand) -> None:
     hand.key(Qt.Key.Key_Return)
     open_now(hand, 11)
     hand.document.select([hand.operator("a3")])
-    hand.canvas.close_block()
+    hand.canvas.blocks.close_block()
     open_now(hand, 12)
     hand.qtbot.waitUntil(lambda: len(hand.document.selection) > 1)  # the block is selected as a whole
     hand.canvas.next_group()
     assert hand.operator("a4") in hand.document.selection
-    hand.canvas.open_all_blocks()
+    hand.canvas.blocks.open_all_blocks()
     open_now(hand, 0)
 
 
 def test_find_opens_what_hides_the_operator(hand: Hand) -> None:
-    hand.canvas.uncover((hand.operator("b7"),))
+    hand.canvas.blocks.uncover((hand.operator("b7"),))
     open_now(hand, 11)
     x, y = hand.canvas.camera.to_screen(*hand.middle("b7"))
     assert abs(x - 450) < 3 and abs(y - hand.canvas.stage.size.height() / 2) < 3
@@ -243,3 +245,32 @@ def test_a_closed_block_says_what_it_holds(hand: Hand) -> None:
     assert block is not None
     assert block.text(QAccessible.Text.Name).startswith("layers.5, closed block, 6 operators")
     assert top.indexOfChild(block) == hit.index
+
+
+def test_what_was_cancelled_can_be_asked_for_again(hand: Hand) -> None:
+    canvas, runner = hand.canvas, hand.document.runner
+    runner.hold(Lane.LAYOUT)
+    canvas.blocks.turn(Hit(Part.BLOCK, 3), canvas.scene.folding.together(hand.operator("n3")))
+    assert canvas.stage.is_folding
+    runner.cancel()
+    canvas.stage.cancelled()
+    runner.release(Lane.LAYOUT)
+    settled(hand)
+    assert not canvas.stage.is_folding and len(canvas.scene.folding.blocks) == 12
+    canvas.blocks.turn(Hit(Part.BLOCK, 3), canvas.scene.folding.together(hand.operator("n3")))
+    open_now(hand, 11)
+
+
+def test_a_first_layout_that_was_cancelled_begins_again(qtbot: QtBot) -> None:
+    with hand_on(qtbot, None) as hand:
+        hand.canvas.stage._quick.setInterval(10_000)  # no stand-in
+        runner = hand.document.runner
+        runner.hold(Lane.LAYOUT, Lane.PLAN)
+        hand.document.set_graph(layers(3), Plan.unfused(20))
+        runner.cancel()
+        hand.canvas.stage.cancelled()
+        runner.release(Lane.LAYOUT, Lane.PLAN)
+        assert "cancelled" in hand.canvas._state() and not hand.canvas.has_scene
+        hand.canvas.zoom_to_fit()
+        qtbot.waitUntil(lambda: hand.canvas.has_scene, timeout=60_000)
+        assert hand.canvas._state() == ""

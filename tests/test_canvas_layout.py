@@ -10,7 +10,9 @@ import pytest
 from explorer.canvas.blocks import CHIP, make_block
 from explorer.canvas.cuts import CutTrack
 from explorer.canvas.folding import Unit
-from explorer.canvas.layout import Layout, LayoutRequest, Member, lay_out, provisional
+from explorer.canvas.layout import LayoutRequest, Member, lay_out
+from explorer.canvas.positions import Layout
+from explorer.canvas.quick import provisional
 from explorer.canvas.scene import Scene
 from explorer.canvas.transition import between
 from model.graph.graph import OperatorGraph

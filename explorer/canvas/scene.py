@@ -26,7 +26,7 @@ from model.plan.plan import FusionGroup, Plan
 from ..digest import Digest
 from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
-from .layout import Layout
+from .positions import Layout
 
 MOST_UNPLACED = 150  # hulls that are fitted between their neighbours, one by one
 FRAME_TITLE, FRAME_GAP = (

@@ -28,9 +28,11 @@ from ..runner import Lane
 from .backing import Backing
 from .camera import Camera
 from .folding import CLOSED_ABOVE, Folding, Unit
-from .layout import Layout, LayoutRequest, Member, lay_out, provisional
+from .layout import LayoutRequest, Member, lay_out
 from .minimap import Minimap
 from .painter import LABEL, READ, ScenePainter
+from .positions import Layout
+from .quick import provisional
 from .scene import Rect, Scene, around
 from .transition import Transition
 
