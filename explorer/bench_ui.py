@@ -188,6 +188,7 @@ class Bench:
         document, canvas = window.document, window.canvas
         if document.graph is graph:  # the file was opened a moment ago: let it settle, then begin again
             self._until(lambda: document.runner.is_idle, "the first numbers")
+        unfused = Plan.unfused(len(graph.operators))  # a file's is made where the file is read
         self._application.processEvents()
         began = time.perf_counter()
         seen: dict[str, float] = {}
@@ -197,7 +198,7 @@ class Bench:
                 seen[name] = time.perf_counter() - began
 
         document.engine.forget()
-        document.set_graph(graph)
+        document.set_graph(graph, unfused=unfused)
 
         def complete() -> bool:
             if "picture" not in seen:

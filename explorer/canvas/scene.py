@@ -24,6 +24,7 @@ from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import FusionGroup, Plan
 
 from ..digest import Digest
+from ..names import first_operators
 from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
 from .positions import Layout
@@ -134,9 +135,7 @@ class Scene:
         self._loose = np.zeros(len(kept), dtype=np.bool_)
         self._placed = ~np.isnan(self.hull_rects[:, 0]) | self._veiled
         veiled = np.flatnonzero(self._veiled)
-        self.hull_rects[veiled] = self.boxes[
-            [self.plan.groups[group].operators[0] for group in veiled.tolist()]
-        ]
+        self.hull_rects[veiled] = self.boxes[first_operators(self.plan)[veiled]]
         self._hulls(np.flatnonzero(~self._placed))
         self._place_chips()
 
