@@ -113,6 +113,7 @@ class Engine:
         """One contraction with its pointwise tail per group."""
         from model.plan.edits import contraction_tails
 
+        _ = graph.successors, graph.links  # what the first edit asks for on the GUI thread
         return contraction_tails(graph)
 
     def simulate(self, request: CostRequest) -> CostResult:

@@ -10,7 +10,7 @@ import pytest
 from explorer.canvas.blocks import CHIP, make_block
 from explorer.canvas.cuts import CutTrack
 from explorer.canvas.folding import Unit
-from explorer.canvas.layout import LayoutRequest, Member, lay_out
+from explorer.canvas.layout import LayoutRequest, Member, Unwanted, lay_out
 from explorer.canvas.positions import Layout
 from explorer.canvas.quick import provisional
 from explorer.canvas.scene import Scene
@@ -235,3 +235,16 @@ def test_a_cut_passes_operators_along_the_flow() -> None:
     assert track.candidate(graph, plan, 0) is plan
     assert [g.operators for g in track.candidate(graph, plan, -1).groups] == [(0,), (1, 2, 3, 4)]
     assert [g.operators for g in track.candidate(graph, plan, 3).groups] == [(0, 1, 2, 3, 4)]
+
+
+def test_a_layout_that_is_no_longer_wanted_ends_between_two_steps() -> None:
+    graph = random_graph(1)
+    asked: list[int] = []
+
+    def unwanted() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    with pytest.raises(Unwanted):
+        lay_out(LayoutRequest(graph, random_plan(graph, 1), {}), unwanted)
+    assert len(asked) == 4

@@ -23,7 +23,7 @@ through a foreign hull::
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -85,16 +85,41 @@ class LayoutRequest:
     folding: Folding | None = None
 
 
-def lay_out(request: LayoutRequest) -> Layout:
-    """Place closed blocks and groups of ``request.plan`` with their operators. On the worker; the plan is legal."""
+class Unwanted(Exception):
+    """Whoever asked for a layout no longer wants it."""
+
+
+class Patience:
+    """Asks now and then whether a layout is still wanted."""
+
+    def __init__(self, unwanted: Callable[[], bool] | None) -> None:
+        self._unwanted = unwanted
+
+    def check(self) -> None:
+        """Raise `Unwanted` where it is not."""
+        if self._unwanted is not None and self._unwanted():
+            raise Unwanted
+
+
+def lay_out(request: LayoutRequest, unwanted: Callable[[], bool] | None = None) -> Layout:
+    """Place closed blocks and groups of ``request.plan`` with their operators. On the worker; the plan is legal.
+
+    Raises
+    ------
+    Unwanted : `unwanted` said True between two steps.
+    """
     graph, plan = request.graph, request.plan
     if not graph.operators:
         return nothing(graph, plan)
     edges = graph.edges.astype(np.int64)
     folding = request.folding or Folding(len(graph.operators))
     units, unit_of = folding.units(plan)
-    members = _members(graph, units, unit_of, edges, request.members)
-    layout = _Outer(graph, plan, folding, edges, units, unit_of, members).layout()
+    patience = Patience(unwanted)
+    patience.check()
+    members = _members(graph, units, unit_of, edges, request.members, patience)
+    outer = _Outer(graph, plan, folding, edges, units, unit_of, members, patience)
+    patience.check()
+    layout = outer.layout()
     _ = layout.pieces, layout.hulls  # made here and not on the GUI thread
     return layout
 
@@ -105,6 +130,7 @@ def _members(
     unit_of: NDArray[np.int64],
     edges: NDArray[np.int64],
     cache: MutableMapping[Unit, Member],
+    patience: Patience,
 ) -> list[Member]:
     """Every unit with its block, from the cache where its operators did not change."""
     missing = [i for i, unit in enumerate(units) if unit not in cache]
@@ -116,7 +142,9 @@ def _members(
     entering = _rows_by(target, ~inside & wanted[target])
     leaving = _rows_by(source, ~inside & wanted[source])
     rows = edges.tolist()
-    for i in missing:
+    for count, i in enumerate(missing):
+        if not count % 256:
+            patience.check()
         cache[units[i]] = _member(
             graph, rows, units[i], inner.get(i, []), entering.get(i, []), leaving.get(i, [])
         )
@@ -198,6 +226,7 @@ class _Outer:
         units: list[Unit],
         unit_of: NDArray[np.int64],
         members: list[Member],
+        patience: Patience,
     ) -> None:
         self.graph, self.plan, self.folding = graph, plan, folding
         self.edges, self.units, self.members = edges, units, members
@@ -213,10 +242,13 @@ class _Outer:
         self.tensor, self.source, self.target = edges[rows, 2], source[rows], target[rows]
         widths = [block.width for block in self.blocks]
         links = list(zip(self.source.tolist(), self.target.tolist(), strict=True))
+        patience.check()
         self.placed = in_layers(widths, links, self.tensor.tolist(), BLOCK_GAP, roots_down=True)
         self.left = np.round(self.placed.x - np.array(widths) / 2)
         self.lone = np.array([len(block.boxes) == 1 for block in self.blocks], dtype=np.bool_)
+        patience.check()
         self._ports()
+        patience.check()
         self._chips()
         self._rows()
 

@@ -169,10 +169,11 @@ class Stage(QObject):
         title = f"Laying out {len(graph.operators):,} operators"
         # A block that was opened is waited for; after an edit the numbers go first.
         lane = Lane.LAYOUT if shown is None or refolded else Lane.RELAYOUT
-        members = self._members
+        members, unwanted = self._members, self._document.runner.is_unwanted
 
         def work() -> tuple[Layout, Scene | None]:
-            layout = lay_out(LayoutRequest(graph, plan, members, folding or opening(graph, closed_above)))
+            request = LayoutRequest(graph, plan, members, folding or opening(graph, closed_above))
+            layout = lay_out(request, unwanted)
             return layout, Scene(layout) if scene is None else None
 
         self._document.ask(lane, title, work, self._take_layout)
