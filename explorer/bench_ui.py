@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from model.commands.bench import Measurement, repeated, report
+from model.commands.bench import repeated
 from model.errors import TilewrightError, UsageError
 from model.graph.bindings import parse_bindings
 from model.graph.graph import OperatorGraph
+from model.measured import Measurement, report
 from model.plan.plan import Plan
 
 from .display import why_no_window

@@ -33,7 +33,7 @@ from .runner import Job, Kernels, Lane, Runner, trace_of
 if TYPE_CHECKING:
     from model.plan.carry import Carried
     from model.serving.result import ServingResult
-    from model.serving.workload import Workload
+    from model.serving.streams import Workload
 
 log = logging.getLogger("tilewright")
 

@@ -26,7 +26,7 @@ from .search import Found, index
 if TYPE_CHECKING:
     from model.plan.carry import Carried
     from model.serving.result import ServingResult
-    from model.serving.workload import Workload
+    from model.serving.streams import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,17 @@ class Engine:
 
     def serve(self, request: ServingRequest) -> ServingResult:
         """The tail of one plan under a workload."""
-        from model.serving.profile import profile_of
+        from model.graph.load import load_graph
+        from model.serving.planned import profiles_of
         from model.serving.serve import serve
 
-        return serve(request.workload, profile_of(request.cost), request.slots, request.rate_per_s)
+        graph = request.cost.request.graph
+        own, plans = profiles_of(
+            request.workload,
+            request.cost,
+            lambda dims: load_graph(graph.path, dict(graph.bindings) | dict(dims)),
+        )
+        return serve(request.workload, own, request.slots, request.rate_per_s, plans)
 
     def load_kernels(self) -> None:
         """Import every kernel file, from the cache where it is filled."""

@@ -22,7 +22,7 @@ from .runner import Job, Lane, Runner
 
 if TYPE_CHECKING:
     from model.serving.result import ServingResult
-    from model.serving.workload import Workload
+    from model.serving.streams import Workload
 
 UNFUSED = "unfused"
 

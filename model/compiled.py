@@ -50,6 +50,11 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.search_kernels",
     "model.search.descent",
     "model.serving.replay",
+    "model.serving.closed",
+    "model.serving.phases",
+    "model.serving.tail_kernels",
+    "model.serving.slowdown_kernels",
+    "model.serving.events",
 )
 
 

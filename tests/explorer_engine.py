@@ -13,7 +13,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 from model.serving.result import ServingResult
-from model.serving.workload import Throttle, Workload
+from model.serving.streams import Throttle, Workload
 
 from . import made_results
 

@@ -130,7 +130,7 @@ def test_the_document_is_the_contracts(result: CostResult) -> None:
 def test_contention_figures_by_hand(result: CostResult) -> None:
     (group,) = result.groups
     # Four slots on 2 GB/s: 4 x 6,656 B in 8,128 ns; both DRAM phases ask 4 GB/s, twice the bus.
-    load, stretch = contention(group, 4, 2e9)
+    load, stretch = contention(group.phases, 4, 2e9)
     assert load == pytest.approx(4 * 6_656 / 2 / 8_128)
     assert stretch == pytest.approx(6_656 / 8_128)
     # The best microsecond is all transfer: 1 GB/s against 6,656 B in 8,128 ns.

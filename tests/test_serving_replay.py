@@ -18,8 +18,9 @@ from model.errors import UsageError
 from model.serving.replay import replay_round_robin, replay_shared
 from model.serving.result import Arrivals, BuildUp
 from model.serving.serve import at_rate, serve
+from model.serving.streams import Fallback, GivenService, Stream, Throttle, Workload
 from model.serving.tail import build_up
-from model.serving.workload import Fallback, GivenService, Stream, Throttle, Workload, load_workload
+from model.serving.workload import load_workload
 
 from . import serving_oracle
 
@@ -260,85 +261,6 @@ def test_slots_of_the_caller_win(tmp_path):
 @pytest.mark.parametrize("kernel", [replay_shared, replay_round_robin])
 def test_kernels_keep_their_declared_signature(kernel):
     assert len(kernel.signatures) == 1
-
-
-# ---------------------------------------------------------------- reference figures
-
-CASES = (
-    "azure_code_c4_fifo",
-    "mooncake_conv_c14_fifo",
-    "azure_code_c8_static_fallback",
-    "mooncake_conv_c14_throttle",
-)
-
-
-def reference_toml(case, traces: Path) -> str:
-    """The workload file that says what a reference case says."""
-    lines = ["format = 1", f"slots = {case['servers']}"]
-    if case.get("partition") == "round_robin_by_index":
-        lines.append('placement = { kind = "round-robin" }')
-    if throttle := case.get("throttle"):
-        windows, factor = throttle["windows_ns"], [throttle["num"], throttle["den"]]
-        lines.append(f"throttle = {{ windows_ns = {windows}, factor = {factor} }}")
-    service = ", ".join(f"{key} = {value}" for key, value in case["service"].items())
-    lines += [
-        "[[stream]]",
-        f'arrivals = {{ kind = "trace", file = "{(traces / Path(case["trace"]).name).as_posix()}" }}',
-        f"service = {{ {service} }}",
-    ]
-    if fallback := case.get("fallback"):
-        lines.append(
-            "fallback = { " + ", ".join(f"{key} = {value}" for key, value in fallback.items()) + " }"
-        )
-    return "\n".join(lines) + "\n"
-
-
-@pytest.mark.shared
-@pytest.mark.parametrize("name", CASES)
-def test_reference_replays_to_the_nanosecond(shared, tmp_path, capsys, name):
-    cases = json.loads((shared / "oracles" / "replay_open.json").read_text())["cases"]
-    case = next(case for case in cases if case["id"] == name)
-    path = tmp_path / "workload.toml"
-    path.write_text(reference_toml(case, shared / "traces"), encoding="utf-8")
-    assert main(["serve", "--workload", str(path), "--json"]) == 0
-    found, wanted = json.loads(capsys.readouterr().out)["serving"], case["result"]
-    assert found["completion_sha256"] == wanted["completion_sha256"]
-    assert found["requests"] == wanted["n"]
-    for key in ("p50_ns", "p95_ns", "p99_ns", "max_ns", "sum_response_ns"):
-        assert found[key] == wanted[key]
-    assert [slot["busy_ns"] for slot in found["slots"]] == wanted["core_busy_ns"]
-    assert [slot["requests"] for slot in found["slots"]] == wanted["core_requests"]
-    assert found["utilisation"] == pytest.approx(wanted["offered_load"], rel=1e-9)
-    for percentile in ("p95", "p99"):
-        parts = found["parts"][percentile]
-        assert sum(parts.values()) - parts["queue_imbalance"] == wanted[f"{percentile}_ns"]
-
-
-@pytest.mark.shared
-def test_reference_grid_of_drivers_to_the_nanosecond(shared, tmp_path):
-    """16 replays: queueing, fallback, static partition and throttle on and off."""
-    grid = json.loads((shared / "oracles" / "replay_open.json").read_text())["whatif"]
-    for point in grid["grid"]:
-        case, on = dict(grid), point["on"]
-        if not on["fallback"]:
-            del case["fallback"]
-        if not on["throttle"]:
-            del case["throttle"]
-        if on["static_partition"]:
-            case["partition"] = "round_robin_by_index"
-        text = reference_toml(case, shared / "traces")
-        if not on["queueing"]:
-            text = text.replace("slots = 8", 'slots = "unlimited"')
-        path = tmp_path / "workload.toml"
-        path.write_text(text, encoding="utf-8")
-        found = serve(load_workload(path))
-        assert (found.p50_ns, found.p95_ns, found.p99_ns) == (
-            point["p50_ns"],
-            point["p95_ns"],
-            point["p99_ns"],
-        )
-        assert found.sum_response_ns == point["sum_response_ns"]
-        assert found.completion_sha256 == point["completion_sha256"]
 
 
 def test_a_finite_trace_beyond_capacity_keeps_its_percentiles_and_says_so(tmp_path: Path) -> None:

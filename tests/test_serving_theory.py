@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 
 from model.cost.result import PHASE_KINDS
-from model.serving.arrivals import synthetic
+from model.serving.arrivals import Process, synthetic
+from model.serving.intervals import batch_means, relaxation, too_few
 from model.serving.serve import serve
-from model.serving.tail import interval, jain, parts_at, rank_of, relaxation, too_few
-from model.serving.workload import DrawnService, Stream, Throttle, Workload, load_workload
+from model.serving.streams import DrawnService, Stream, Throttle, Workload
+from model.serving.tail import jain, parts_at, rank_of
+from model.serving.workload import load_workload
 
 RATE = 1000.0  # of one slot's service, so that the mean service time is 1 ms
 
 
 def simulate(rho: float, slots: int, requests: int, dist: str = "exponential", seed: int = 0, kind="poisson"):
-    arrivals = synthetic(kind, rho * slots * RATE, seed, requests=requests)
+    arrivals = synthetic(Process(kind, (rho * slots * RATE,)), seed, requests=requests)
     stream = Stream("s", arrivals, rho * slots * RATE, DrawnService(dist, 1.0 / RATE))
     return serve(Workload("theory", "", "", seed, slots, "dynamic", True, Throttle(), (stream,)))
 
@@ -104,7 +106,7 @@ def test_relaxation_of_an_autoregressive_series():
 
 
 def test_interval_is_exact_where_nothing_varies():
-    low, high = interval(np.full(1_000, 5_000_000), Fraction(95, 100))
+    ((low, high),) = batch_means(np.full(1_000, 5_000_000), [Fraction(95, 100)])
     assert low == high == pytest.approx(0.005)
     assert too_few(1_999, 1.0, Fraction(95, 100)) and not too_few(2_000, 1.0, Fraction(95, 100))
 
@@ -123,7 +125,7 @@ def test_parts_by_hand():
     response = np.array([70, 10, 30, 20])
     queue = np.array([50, 0, 9, 4])
     parts = (("queue", queue), ("queue_imbalance", queue), ("base", response - queue))
-    assert parts_at(3, np.argsort(response), response, parts) == (
+    assert parts_at(3, response, parts) == (
         ("queue", 11),
         ("queue_imbalance", 11),
         ("base", 19),
@@ -159,18 +161,27 @@ def reference_profiles(page: str) -> dict[str, list[list[object]]]:
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(("plan", "p95_ms"), [("mod", 5.4862), ("max", 5.2442), ("back", 5.2633)])
-def test_reference_profiles_without_contention(shared, tmp_path, plan, p95_ms):
-    """Poisson 640/s, 12,000 requests, jitter cv 0.05, eight slots, endless bandwidth: p95 to four digits."""
+@pytest.mark.parametrize(
+    ("plan", "alone_ms", "shared_ms"),
+    [("mod", 5.4862, 6.7010), ("max", 5.2442, 8.8530), ("back", 5.2633, 5.4458)],
+)
+def test_reference_profiles(shared, tmp_path, plan, alone_ms, shared_ms):
+    """Poisson 640/s, 12,000 requests, jitter cv 0.05, eight slots: p95 to four digits with endless bandwidth, and
+    within 0.3 % where slots share 68 GB/s (the order of events at one nanosecond moves it by 0.15 %).
+    """
     phases = reference_profiles((shared / "MINICASE.md").read_text(encoding="utf-8"))[plan]
     document = {"format": 1, "repeat": 12, "slots": 8, "bandwidth_bytes_per_s": 68e9, "phases": phases}
     (tmp_path / "plan.json").write_text(json.dumps(document), encoding="utf-8")
-    (tmp_path / "w.toml").write_text(
+    text = (
         'format = 1\nrequests = 12000\n[[stream]]\narrivals = { kind = "poisson", rate_per_s = 640.0 }\n'
-        'jitter = { kind = "gamma", cv = 0.05 }\nprofile = "plan.json"\n',
-        encoding="utf-8",
+        'jitter = { kind = "gamma", cv = 0.05 }\nprofile = "plan.json"\n'
     )
+    (tmp_path / "w.toml").write_text(text, encoding="utf-8")
     result = serve(load_workload(tmp_path / "w.toml"))
     assert result.slots == 8
-    assert round(result.p95_ns * 1e-6, 4) == p95_ms
+    assert result.p95_ns * 1e-6 == pytest.approx(shared_ms, rel=0.003)
+    apart = text.replace("[[stream]]", "contention = { enabled = false }\n[[stream]]", 1)
+    (tmp_path / "w.toml").write_text(apart, encoding="utf-8")
+    result = serve(load_workload(tmp_path / "w.toml"))
+    assert round(result.p95_ns * 1e-6, 4) == alone_ms
     assert any("do not contend" in note for note in result.notes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -26,36 +26,8 @@ from ..cost.nest import (
 )
 from ..errors import UsageError
 from ..graph.graph import Access, Operator, OperatorGraph, Tensor, TensorRole
-from ..terminal import TOOL, columns, print_json, quantity
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """One row: samples in seconds a call, or in calls a second where ``rate``; ``goal`` in the same unit."""
-
-    name: str
-    samples: tuple[float, ...]
-    goal: float | None
-    unit: str = "s"
-    rate: bool = False
-
-    @property
-    def median(self) -> float:
-        """The middle sample."""
-        return float(np.median(self.samples))
-
-    @property
-    def slow(self) -> float:
-        """The sample that 95 % are at least as good as (nearest rank)."""
-        order = sorted(self.samples, reverse=self.rate)
-        return order[max(0, -(-95 * len(order) // 100) - 1)]
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times better than the goal the median is; below 1 the goal is missed."""
-        if self.goal is None:
-            return None
-        return self.median / self.goal if self.rate else self.goal / self.median
+from ..measured import Measurement, report, timed
+from ..terminal import TOOL, columns, print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +40,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=7, help="repetitions of each row (default: %(default)s)"
     )
     parser.add_argument("--only", default="", help="only rows whose name contains this text")
+    parser.add_argument(
+        "--coverage",
+        type=int,
+        metavar="SEEDS",
+        help="instead: how often the tail's intervals contain the truth, over this many seeds (200 take minutes)",
+    )
+    parser.add_argument(
+        "--oracles",
+        metavar="FILE",
+        help="instead: replay this file of reference cases of queueing theory; exit 1 where a figure is missed",
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="requests of each case of --oracles after its warm-up (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -75,6 +65,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print."""
     if arguments.rounds < 1:
         raise UsageError(f"--rounds {arguments.rounds}", lever="Give at least 1.")
+    if arguments.coverage is not None:
+        return _coverage(arguments.coverage, as_json=arguments.json)
+    if arguments.oracles is not None:
+        return _oracles(arguments)
     rows = [
         row
         for make in (_cost_rows, _plan_rows, _layout_rows, _serving_rows)
@@ -85,43 +79,56 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def report(rows: Sequence[Measurement], *, as_json: bool) -> None:
-    """Print measurements as a table or as one JSON document."""
+def _coverage(seeds: int, *, as_json: bool) -> int:
+    """Print how often the tail's intervals contain the truth."""
+    from ..serving.coverage import LOADS, measure, table
+
+    if seeds < 1:
+        raise UsageError(f"--coverage {seeds}", lever="Give at least 1.")
+    found = [row for load in LOADS for row in measure(load, seeds)]
     if as_json:
-        print_json(
+        print_json({"format": 1, "tool": TOOL, "seeds": seeds, "rows": [asdict(row) for row in found]})
+    else:
+        print(columns(table(found), right=range(3, 9)))
+    return 0
+
+
+def _oracles(arguments: argparse.Namespace) -> int:
+    """Print each case's worst figure; 1 where one is beyond its tolerance."""
+    from ..serving.theory import check_case, load_cases
+
+    if arguments.requests < 1000:
+        raise UsageError(f"--requests {arguments.requests}", lever="Give at least 1000.")
+    cases = [case for case in load_cases(arguments.oracles) if arguments.only in case["id"]]
+    found = [check_case(case, arguments.requests) for case in cases]
+    worst = [max(figures, key=lambda figure: figure.off) for figures in found]
+    if arguments.json:
+        rows = [
             {
-                "format": 1,
-                "tool": TOOL,
-                "rows": [
-                    {
-                        "name": row.name,
-                        "unit": row.unit,
-                        "median": row.median,
-                        "p95": row.slow,
-                        "samples": len(row.samples),
-                        "goal": row.goal,
-                        "times_better_than_goal": row.ratio,
-                    }
-                    for row in rows
-                ],
+                "case": one.case,
+                "figures": len(figures),
+                "within": one.off <= 1.0,
+                "worst": asdict(one) | {"off": one.off},
             }
-        )
-        return
-    table = [("", "median", "95 % within", "goal", "times better", "samples")]
-    for row in rows:
-        goal = "-" if row.goal is None else quantity(row.goal, row.unit, 3)
-        ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-        table.append(
+            for figures, one in zip(found, worst, strict=True)
+        ]
+        print_json({"format": 1, "tool": TOOL, "requests": arguments.requests, "cases": rows})
+    else:
+        head = ("case", "figures", "worst", "found", "reference", "in tolerances")
+        rows = [
             (
-                row.name,
-                quantity(row.median, row.unit, 3),
-                quantity(row.slow, row.unit, 3),
-                goal,
-                ratio,
-                str(len(row.samples)),
+                one.case,
+                str(len(figures)),
+                one.name,
+                f"{one.found:.6g}",
+                f"{one.reference:.6g}",
+                f"{one.off:.2f}",
             )
-        )
-    print(columns(table, right=(1, 2, 3, 4, 5)))
+            for figures, one in zip(found, worst, strict=True)
+        ]
+        print(columns([head, *rows], right=(1, 3, 4, 5)))
+        print(f"{sum(one.off <= 1.0 for one in worst)} of {len(worst)} cases within tolerance")
+    return int(any(one.off > 1.0 for one in worst))
 
 
 def repeated(graph: OperatorGraph, operators: int) -> OperatorGraph:
@@ -185,16 +192,6 @@ def _moved(accesses: tuple[Access, ...], place: dict[int, int]) -> tuple[Access,
     return tuple(replace(access, tensor=place[access.tensor]) for access in accesses)
 
 
-def _timed(rounds: int, work: Callable[[], object]) -> tuple[float, ...]:
-    work()
-    out: list[float] = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        work()
-        out.append(time.perf_counter() - began)
-    return tuple(out)
-
-
 def _cost_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
     from ..cost.result import CostRequest
     from ..cost.simulate import GroupCache, simulate
@@ -221,7 +218,7 @@ def _cost_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
         request = CostRequest(graph, machine, edits.contraction_tails(graph))
         yield Measurement(
             f"{len(graph.operators):,} operators from nothing, unfused plan included",
-            _timed(arguments.rounds, lambda request=request: simulate(request)),
+            timed(arguments.rounds, lambda request=request: simulate(request)),
             goal,
         )
     graph = repeated(model, 1_000)
@@ -360,7 +357,7 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
         for one in given:
             often(times, *one)
 
-    for seconds in _timed(rounds, round_robin):
+    for seconds in timed(rounds, round_robin):
         yield len(given) * times / seconds
 
 
@@ -373,13 +370,13 @@ def _plan_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
     rounds = 10 * arguments.rounds
     yield Measurement(
         f"legality of a plan of {len(graph.operators):,} operators",
-        _timed(rounds, lambda: legality.check(graph, plan)),
+        timed(rounds, lambda: legality.check(graph, plan)),
         None,
     )
     middle = graph.edges[len(graph.edges) // 2].tolist()
     yield Measurement(
         f"one edit of a plan of {len(graph.operators):,} operators",
-        _timed(rounds, lambda: edits.toggle(graph, plan, middle[0], middle[1])),
+        timed(rounds, lambda: edits.toggle(graph, plan, middle[0], middle[1])),
         None,
     )
 
@@ -394,36 +391,12 @@ def _layout_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
     width, height = np.full(nodes, 120.0), np.full(nodes, 24.0)
     yield Measurement(
         f"layered layout of {nodes:,} operators",
-        _timed(arguments.rounds, lambda: layered_layout(start, target, width, height)),
+        timed(arguments.rounds, lambda: layered_layout(start, target, width, height)),
         None,
     )
 
 
 def _serving_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
-    from ..serving.replay import replay_shared
-    from ..serving.result import PERCENTILES
-    from ..serving.tail import rank_of
+    from ..serving.speed import rows
 
-    count = 2_000_000
-    rng = np.random.default_rng(0)
-    service = rng.exponential(4e6, count).astype(np.int64)
-    arrival = np.cumsum(rng.exponential(1.25e6, count)).astype(np.int64)
-    begin, end = np.empty(count, np.int64), np.empty(count, np.int64)
-    slot = np.empty(count, np.int32)
-    no_windows = np.empty(0, np.int64)
-
-    def replay() -> None:
-        replay_shared(arrival, service, 4, no_windows, 1, 1, begin, end, slot)
-
-    def with_percentiles() -> None:
-        replay()
-        np.partition(end - arrival, [rank_of(share, count) - 1 for _, share in PERCENTILES])
-
-    for name, work in (("completions stored", replay), ("and four percentiles", with_percentiles)):
-        yield Measurement(
-            f"first in first out over 4 slots, {name}: requests",
-            tuple(count / seconds for seconds in _timed(arguments.rounds, work)),
-            5e7,
-            "/s",
-            rate=True,
-        )
+    return rows(arguments.rounds)

@@ -1,17 +1,31 @@
-"""Replay a workload request by request: percentiles and the parts that they are made of."""
+"""Replay a workload request by request: percentiles and the parts that they are made of
+
+With --choose-lengths instead: the lengths to compile plans for, so that its requests cost the least tokens.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
-from ..serving.document import serving_document, serving_text
-from ..serving.profile import load_profile, profile_of
+from ..serving.document import (
+    lengths_document,
+    lengths_text,
+    questions_text,
+    serving_document,
+    serving_text,
+)
+from ..serving.lengths import Choice, choose_for
+from ..serving.outcome import outcome
+from ..serving.profile import load_profile
+from ..serving.questions import answers, blamed, sigma
 from ..serving.result import ServiceProfile
-from ..serving.serve import serve
-from ..serving.workload import Workload, load_workload
+from ..serving.serve import prepare, replayed
+from ..serving.streams import PlanFile, Workload
+from ..serving.workload import load_workload
 from ..serving.workload_schema import LEAST_RATE, MOST_RATE, MOST_SLOTS
 from ..terminal import TOOL, print_json
 
@@ -28,6 +42,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
     parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
+    parser.add_argument(
+        "--drivers",
+        action="store_true",
+        help="split p95 and p99 over drivers (Shapley) also where that takes long: with contention, or many requests",
+    )
+    parser.add_argument(
+        "--what-if",
+        default="",
+        metavar="ASK,…",
+        help="load, batch, rate (the highest within the objective), ramp (what breaks first), placement, poisson",
+    )
+    lengths = parser.add_argument_group("lengths of compiled plans, instead of a replay")
+    lengths.add_argument(
+        "--choose-lengths",
+        type=int,
+        default=None,
+        metavar="K",
+        help="the best K lengths for the requests' tokens",
+    )
+    lengths.add_argument(
+        "--fallback-factor",
+        type=float,
+        default=None,
+        metavar="F",
+        help="requests longer than all plans cost F times their length; none: the longest plan holds them all",
+    )
+    lengths.add_argument(
+        "--train-half",
+        action="store_true",
+        help="choose for the first half of the requests, measure on the second (F is 3 where none is given)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 
 
@@ -64,38 +109,80 @@ def workload_input(workload: Workload, arguments: argparse.Namespace) -> dict[st
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Replay and print; 0."""
+    """Replay and print, or choose lengths and print; 0."""
     check_load(arguments)
+    if arguments.choose_lengths is not None:
+        return _choose(arguments)
+    if arguments.fallback_factor is not None or arguments.train_half:
+        raise UsageError(
+            "--fallback-factor and --train-half are of --choose-lengths K", lever="Give it as well."
+        )
     workload = load_workload(arguments.workload)
     if arguments.graph and arguments.profile:
         raise UsageError("GRAPH and --profile both say how long a request takes", lever="Give one of them.")
     inputs: dict[str, Any] = {"workload": workload_input(workload, arguments)}
-    profile: ServiceProfile | None = None
+    own: tuple[ServiceProfile, ...] = ()
+    plans: Mapping[PlanFile, ServiceProfile] = {}
+    if arguments.profile or arguments.graph:
+        _must_matter(workload, bool(arguments.graph))
     if arguments.profile:
-        profile = load_profile(Path(arguments.profile))
+        own = (load_profile(Path(arguments.profile)),)
         inputs["profile"] = {"path": arguments.profile}
     elif arguments.graph:
-        profile = _planned(arguments, inputs)
-    _one_source(workload, profile)
-    result = serve(workload, profile, arguments.slots, arguments.rate)
+        own, plans = _planned(arguments, workload, inputs)
+    prepared = prepare(workload, own, arguments.slots, arguments.rate, plans)
+    result = outcome(prepared, replayed(prepared))
+    shapley = blamed(prepared, arguments.drivers)
+    whatif = answers(prepared, [word.strip() for word in arguments.what_if.split(",") if word.strip()])
     if arguments.json:
-        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving_document(result)})
+        serving = serving_document(result)
+        more = {"shapley": shapley, "sigma": sigma(prepared), "whatif": whatif or None}
+        serving |= {name: value for name, value in more.items() if value is not None}
+        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving})
     else:
-        print(serving_text(result))
+        print("\n\n".join([serving_text(result), *questions_text(shapley, whatif)]))
     return 0
 
 
-def _one_source(workload: Workload, profile: ServiceProfile | None) -> None:
-    """A plan that would change nothing is a mistake on the command line, not a note."""
-    if profile is not None and workload.streams[0].service is not None:
-        raise UsageError(
-            "has service times of its own, so the plan would change nothing",
-            where=workload.path,
-            lever="Leave out GRAPH and --profile, or remove service from the stream.",
+def _choose(arguments: argparse.Namespace) -> int:
+    if arguments.graph or arguments.profile:
+        raise UsageError("lengths are chosen by tokens alone", lever="Leave out GRAPH and --profile.")
+    workload = load_workload(arguments.workload)
+    choices: list[Choice] = [
+        choose_for(
+            stream.name,
+            stream.arrivals.input_tokens,
+            arguments.choose_lengths,
+            arguments.fallback_factor,
+            arguments.train_half,
         )
+        for stream in workload.streams
+    ]
+    if arguments.json:
+        inputs = {"workload": workload_input(workload, arguments)}
+        lengths = lengths_document(choices)
+        print_json({"format": 1, "tool": TOOL, "inputs": inputs, "choose_lengths": lengths})
+    else:
+        print(lengths_text(choices))
+    return 0
 
 
-def _planned(arguments: argparse.Namespace, inputs: dict[str, Any]) -> ServiceProfile:
+def _must_matter(workload: Workload, graph: bool) -> None:
+    """A plan that would change nothing is a mistake on the command line, not a note."""
+    if any(stream.service is None and not stream.plans for stream in workload.streams):
+        return
+    if graph and workload.plan_files:
+        return
+    raise UsageError(
+        "has service times of its own, so the plan would change nothing",
+        where=workload.path,
+        lever="Leave out GRAPH and --profile, or remove service from the stream.",
+    )
+
+
+def _planned(
+    arguments: argparse.Namespace, workload: Workload, inputs: dict[str, Any]
+) -> tuple[tuple[ServiceProfile, ...], Mapping[PlanFile, ServiceProfile]]:
     """Simulate the graph under its plan on one slot; fills `inputs` with what was used."""
     from ..cost.result import CostRequest
     from ..cost.simulate import simulate
@@ -104,6 +191,7 @@ def _planned(arguments: argparse.Namespace, inputs: dict[str, Any]) -> ServicePr
     from ..hardware.loader import load_hardware
     from ..plan.edits import contraction_tails
     from ..plan.file import load_plan
+    from ..serving.planned import profiles_of
 
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
@@ -118,4 +206,5 @@ def _planned(arguments: argparse.Namespace, inputs: dict[str, Any]) -> ServicePr
     inputs["hardware"] = {"name": machine.name, "digest": machine.digest}
     inputs["plan"] = {"path": arguments.plan or "contraction with its pointwise tail"}
     inputs["bindings"] = dict(graph.bindings)
-    return profile_of(simulate(CostRequest(graph, machine, plan, arguments.precision)))
+    result = simulate(CostRequest(graph, machine, plan, arguments.precision))
+    return profiles_of(workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims}))

@@ -63,7 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_load(arguments)
     if not arguments.workload and (arguments.rate is not None or arguments.slots is not None):
         raise UsageError("--rate and --slots are of a workload", lever="Give --workload NAME as well.")
-    graph = load_graph(arguments.graph, parse_bindings(arguments.bind))
+    bindings = parse_bindings(arguments.bind)
+    graph = load_graph(arguments.graph, bindings)
     machine = load_hardware(arguments.hardware)
     plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
@@ -73,13 +74,16 @@ def run(arguments: argparse.Namespace) -> int:
     card = None if not arguments.why or arguments.why.startswith("serving.") else why(result, arguments.why)
     if arguments.workload:
         from ..serving.document import serving_document, serving_text
-        from ..serving.profile import profile_of
+        from ..serving.planned import profiles_of
         from ..serving.serve import serve
         from ..serving.why import why as serving_why
         from ..serving.workload import load_workload
 
         workload = load_workload(arguments.workload)
-        outcome = serve(workload, profile_of(result), arguments.slots, arguments.rate)
+        own, plans = profiles_of(
+            workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims})
+        )
+        outcome = serve(workload, own, arguments.slots, arguments.rate, plans)
         served, tail = serving_document(outcome), serving_text(outcome)
         if arguments.why and card is None:
             card = serving_why(outcome, arguments.why)

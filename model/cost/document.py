@@ -46,7 +46,7 @@ def group_document(result: CostResult, number: int) -> dict[str, Any]:
     request = result.request
     graph, machine = request.graph, request.accelerator
     shared = machine.dram.bandwidth_bytes_per_s or UNLIMITED
-    stretch = contention(group, machine.partition.slots, shared)
+    stretch = contention(group.phases, machine.partition.slots, shared)
     reads, writes = group.dram_bytes(machine.dram.name)
     return {
         "id": group_name(number),

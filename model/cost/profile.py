@@ -29,17 +29,17 @@ def service_phases(result: CostResult) -> NDArray[np.void]:
     return out
 
 
-def contention(group: GroupResult, slots: int, bandwidth_bytes_per_s: float) -> tuple[float, float]:
-    """``U_c`` and ``X_c`` of one group on `slots` slots that share a bandwidth (MINICASE 3.8).
+def contention(phases: NDArray[np.void], slots: int, bandwidth_bytes_per_s: float) -> tuple[float, float]:
+    """``U_c`` and ``X_c`` of a group's or a request's phases on `slots` slots that share a bandwidth (MINICASE 3.8).
 
-    U_c is the shared bus's load if all slots run the group at once, ``slots * bytes / (B * seconds)``; X_c the stretch
+    U_c is the shared bus's load if all slots run them at once, ``slots * bytes / (B * seconds)``; X_c the stretch
     of identical, aligned copies beyond 1, ``sum base * max(0, d * slots / B - 1) / seconds``.
     """
-    seconds = float(group.phases["base_ns"].sum()) * 1e-9
+    seconds = float(phases["base_ns"].sum()) * 1e-9
     if seconds == 0.0 or bandwidth_bytes_per_s <= 0.0 or not np.isfinite(bandwidth_bytes_per_s):
         return 0.0, 0.0
-    moved = group.phases["bytes"].astype(float)
-    base = group.phases["base_ns"].astype(float) * 1e-9
+    moved = phases["bytes"].astype(float)
+    base = phases["base_ns"].astype(float) * 1e-9
     share = slots / bandwidth_bytes_per_s
     return float(moved.sum() * share / seconds), float(np.maximum(0.0, moved * share - base).sum() / seconds)
 

@@ -92,6 +92,15 @@ class Topology:
     columns: int = 1
     off_home_factor_per_hop: float = 0.0
 
+    def hops(self, one: int, other: int, slots: int) -> int:
+        """From slot to slot: mesh Manhattan (row by row, `columns` wide), ring the shorter way, bus and crossbar 1."""
+        if self.kind == "mesh":
+            (row, column), (to_row, to_column) = divmod(one, self.columns), divmod(other, self.columns)
+            return abs(row - to_row) + abs(column - to_column)
+        if self.kind == "ring":
+            return min((one - other) % slots, (other - one) % slots)
+        return int(one != other)
+
 
 @dataclass(frozen=True, slots=True)
 class Energy:

@@ -5,11 +5,13 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..terminal import columns, quantity
-from .result import BuildUp, ServingResult
+from .lengths import Choice, Lengths
+from .result import BuildUp, ServingResult, StreamResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
 
@@ -33,6 +35,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
             out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
         out["mean_s"] = result.sum_response_ns / count * 1e-9
         out["max_ns"] = result.max_ns
+        out["interval_method"] = result.interval_method
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
@@ -43,22 +46,49 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
     out["throughput_rps"] = result.throughput_rps
     if result.energy_j_per_request > 0.0:
         out["energy_j_per_request"] = result.energy_j_per_request
+    out["jain"] = {"streams": result.jain_streams, "streams_mean": result.jain_streams_mean}
     if result.slot_busy_ns:
         out["slot_count"] = result.slots
         out["utilisation"] = result.utilisation
-        out["jain"] = {"slots": result.jain_slots}
+        out["jain"]["slots"] = result.jain_slots
         out["slots"] = [
             {"utilisation": share, "busy_ns": busy, "requests": served}
             for share, busy, served in _slots(result)
         ]
     if result.slo_attainment is not None:
-        out["slo"] = {"percentile": result.slo_percentile, "response_s": result.slo_response_s}
+        if result.slo_percentile is not None:
+            out["slo"] = {"percentile": result.slo_percentile, "response_s": result.slo_response_s}
         out["slo_attainment"] = result.slo_attainment
-    parts = dict(result.requests.parts)
-    if "fallback" in parts:
-        out["fallback_share"] = int((parts["fallback"] != 0).sum()) / count
+    out["streams"] = [_stream(stream, result.unstable) for stream in result.streams]
+    out["batches"] = [{"size": size, "count": batches} for size, batches in result.batch_sizes]
+    out["mean_batch"] = _mean_batch(result)
+    out["fallback_share"] = result.fallback_share
+    out["padding_share"] = result.padding_share
+    out["throttled_s"] = result.throttled_ns * 1e-9
+    if not result.unstable:
+        out["jitter_s"] = result.jitter_s
     out["notes"] = list(result.notes)
     return out
+
+
+def _stream(stream: StreamResult, unstable: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": stream.name, "requests": stream.requests}
+    if not unstable:
+        for name in ("p50", "p95", "p99"):
+            value = getattr(stream, f"{name}_ns")
+            out[f"{name}_s"], out[f"{name}_ns"] = value * 1e-9, value
+        out |= {"mean_s": stream.mean_s, "slowdown": stream.slowdown}
+    out["fallback_share"] = stream.fallback_share
+    if stream.slo_attainment is not None:
+        out["slo"] = {"percentile": stream.slo_percentile, "response_s": stream.slo_response_s}
+        out["slo_attainment"] = stream.slo_attainment
+    return out
+
+
+def _mean_batch(result: ServingResult) -> float:
+    """Requests over batches."""
+    batches = sum(count for _, count in result.batch_sizes)
+    return result.requests.arrival_ns.size / batches if batches else 1.0
 
 
 def _percentiles(result: ServingResult) -> tuple[tuple[str, int], ...]:
@@ -97,6 +127,16 @@ def serving_text(result: ServingResult) -> str:
             "",
             f"objective {result.slo_percentile:.4g} within {limit}: {met}, {result.slo_attainment:.2%} are",
         ]
+    if len(result.streams) > 1 and not result.unstable:
+        lines += ["", _streams_table(result)]
+    if any(size > 1 for size, _ in result.batch_sizes):
+        batches = sum(number for _, number in result.batch_sizes)
+        largest = max(size for size, _ in result.batch_sizes)
+        lines += ["", f"{batches:,} batches of {_mean_batch(result):.3g} on average, {largest} at most"]
+    shares = (("fell back", result.fallback_share), ("of the service time is padding", result.padding_share))
+    lines += [f"{share:.2%} {what}" for what, share in shares if share > 0.0]
+    if result.throttled_ns:
+        lines.append(f"throttled for {quantity(result.throttled_ns * 1e-9, 's')}")
     if len(result.slot_busy_ns) > 1:
         shares = [share for share, _, _ in _slots(result)]
         mean = sum(shares) / len(shares)
@@ -108,6 +148,35 @@ def serving_text(result: ServingResult) -> str:
     if result.energy_j_per_request > 0.0:
         lines.append(f"energy {quantity(result.energy_j_per_request, 'J')} per request")
     return "\n".join(lines + [f"note: {note}." for note in result.notes])
+
+
+def _streams_table(result: ServingResult) -> str:
+    """Each stream's tail; slowdown is response over the time that its requests take alone."""
+    rows: list[tuple[str, ...]] = [
+        ("stream", "requests", "p50", "p95", "p99", "mean", "slowdown", "within its limit")
+    ]
+    for stream in result.streams:
+        times = (stream.p50_ns * 1e-9, stream.p95_ns * 1e-9, stream.p99_ns * 1e-9, stream.mean_s)
+        within = "" if stream.slo_attainment is None else f"{stream.slo_attainment:.2%}"
+        rows.append(
+            (
+                f"  {stream.name}",
+                f"{stream.requests:,}",
+                *(quantity(value, "s") for value in times),
+                f"{stream.slowdown:.3g}",
+                within,
+            )
+        )
+    fairness = (
+        f"Jain over streams {result.jain_streams:.4f} of slowdown, {result.jain_streams_mean:.4f} of the mean"
+    )
+    return columns(rows, right=range(1, 8)) + "\n" + fairness
+
+
+def _beside(value_s: float, low_s: float, high_s: float) -> str:
+    """How far the ends of an interval lie from its percentile: ``± 1.2 ms``, or ``-1.2 ms +3.4 ms``."""
+    below, above = quantity(value_s - low_s, "s", 2), quantity(high_s - value_s, "s", 2)
+    return f"± {above}" if below == above else f"-{below} +{above}"
 
 
 def _build_up_table(built: BuildUp, mean_per_s: float) -> str:
@@ -139,11 +208,100 @@ def _tail_table(result: ServingResult, count: int) -> str:
     mean = result.sum_response_ns / count
     rows.append(("response", *whole, quantity(result.max_ns * 1e-9, "s"), quantity(mean * 1e-9, "s")))
     if result.interval_s or result.too_few:
-        bounds = {name: f"± {quantity((high - low) / 2, 's', 2)}" for name, (low, high) in result.interval_s}
+        values = {name: value * 1e-9 for name, value in _percentiles(result)}
+        bounds = {name: _beside(values[name], *bounds) for name, bounds in result.interval_s}
         bounds |= dict.fromkeys(result.too_few, "too few")
-        rows.append(("95 % interval", *(bounds.get(name, "") for name, _ in _NAMES)))
+        rows.append((f"95 % by {result.interval_method}", *(bounds.get(name, "") for name, _ in _NAMES)))
     for part in parts["mean"]:
-        label = "  while a slot idles" if part == "queue_imbalance" else f"  {part}"
+        if not any(amounts[part] for amounts in parts.values()) and part not in ("queue", "base"):
+            continue
+        label = "  while a slot idles" if part == "queue_imbalance" else f"  {part.replace('_', ' ')}"
         cells = [quantity(parts[name][part] * 1e-9, "s") for name in ("p50", "p95", "p99")]
         rows.append((label, *cells, "", "", quantity(parts["mean"][part] * 1e-9, "s")))
     return columns(rows, right=range(1, 7))
+
+
+def lengths_document(choices: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Per stream the chosen lengths; costs in tokens, integers where they are whole."""
+
+    def told(lengths: Lengths) -> dict[str, Any]:
+        cost = lengths.cost_tokens
+        return {
+            "plans": list(lengths.plans),
+            "cost_tokens": int(cost) if cost.denominator == 1 else float(cost),
+            "own_tokens": lengths.own_tokens,
+            "requests": lengths.requests,
+            "fallbacks": lengths.fallbacks,
+        }
+
+    out: list[dict[str, Any]] = []
+    for choice in choices:
+        row: dict[str, Any] = {"stream": choice.stream}
+        if choice.factor is not None:
+            row["fallback_factor"] = float(choice.factor)
+        row |= told(choice.chosen)
+        if choice.later is not None and choice.hindsight is not None:
+            row |= {"later": told(choice.later), "hindsight": told(choice.hindsight)}
+        out.append(row | {"powers_of_two": told(choice.powers)})
+    return out
+
+
+def lengths_text(choices: Sequence[Choice]) -> str:
+    """The chosen lengths for a person, with their cost over the requests' own tokens."""
+    lines: list[str] = []
+    for choice in choices:
+        rows: list[tuple[str, ...]] = [(f"stream {choice.stream}", "tokens", "× own", "fall back", "lengths")]
+        shown = [("chosen for all" if choice.later is None else "chosen for the first half", choice.chosen)]
+        shown += [("  on the second half", choice.later)] if choice.later else []
+        shown += [("best for the second half", choice.hindsight)] if choice.hindsight else []
+        shown.append(("powers of two", choice.powers))
+        for name, found in shown:
+            plans = " ".join(str(length) for length in found.plans)
+            over = float(found.cost_tokens) / found.own_tokens if found.own_tokens else 1.0
+            rows.append(
+                (name, f"{float(found.cost_tokens):,.0f}", f"{over:.3f}", f"{found.fallbacks:,}", plans)
+            )
+        lines.append(columns(rows, right=(1, 2, 3)))
+    return "\n\n".join(lines)
+
+
+def questions_text(shapley: Mapping[str, Any] | None, whatif: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Drivers' values and what-ifs for a person, one text each."""
+    texts: list[str] = []
+    if shapley is not None:
+        rows: list[tuple[str, ...]] = [("driver (Shapley)", "p95", "p99"), ("none of them", *_bases(shapley))]
+        rows.extend(
+            (driver.replace("_", " "), *(_signed(shapley[f"{p}_s"][driver]) for p in ("p95", "p99")))
+            for driver in shapley["p95_s"]
+        )
+        texts.append(columns(rows, right=(1, 2)))
+    return texts + [_what_if_text(answer) for answer in whatif]
+
+
+def _bases(shapley: Mapping[str, Any]) -> tuple[str, str]:
+    return quantity(shapley["p95_base_s"], "s"), quantity(shapley["p99_base_s"], "s")
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0.0 else '+'}{quantity(abs(seconds), 's')}"
+
+
+def _what_if_text(answer: Mapping[str, Any]) -> str:
+    """A curve or a pair of points as a table; its single figures below."""
+    points = [("", point) for point in answer.get("points", ())]
+    points += [(name, each) for name, each in answer.items() if isinstance(each, Mapping) and "p95_s" in each]
+    rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
+    for name, point in points:
+        batch = (
+            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}" if "batch" in point else name
+        )
+        times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
+        rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))
+    single = [
+        f"{name.replace('_', ' ')} {value:.4g}"
+        if isinstance(value, float)
+        else f"{name.replace('_', ' ')} {value}"
+        for name, value in answer.items()
+        if name != "kind" and value not in (None, "") and not isinstance(value, Mapping | list)
+    ]
+    return columns(rows, right=range(1, 6)) + "\n" + ", ".join(single)

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS, CostResult
 from ..errors import PlanError
 from ..plan.plan import group_name
-from ..schema import Count, Index, Nanoseconds, NonNegative, Positive, Strict, read_bytes, read_json
+from ..schema import Count, Index, Nanoseconds, NonNegative, Positive, Share, Strict, read_bytes, read_json
 from .result import ServiceProfile
 
 LAUNCH = PHASE_KINDS.index("launch")
@@ -30,6 +30,7 @@ class _Profile(Strict):
     slots: Count = 1
     bandwidth_bytes_per_s: Positive
     energy_j: NonNegative = 0.0
+    efficiency_loss: Share = 0.0
     phases: Annotated[list[_Row], Field(min_length=1)]
 
     @model_validator(mode="after")
@@ -57,7 +58,9 @@ def load_profile(path: Path) -> ServiceProfile:
     rows = [(PHASE_KINDS.index(kind), *figures) for kind, *figures in file.phases]
     phases = np.array(rows, dtype=PHASE_DTYPE)
     phases.setflags(write=False)
-    return ServiceProfile(phases, file.repeat, file.slots, file.bandwidth_bytes_per_s, file.energy_j)
+    return ServiceProfile(
+        phases, file.repeat, file.slots, file.bandwidth_bytes_per_s, file.energy_j, file.efficiency_loss
+    )
 
 
 def profile_of(result: CostResult) -> ServiceProfile:
@@ -87,6 +90,8 @@ def profile_of(result: CostResult) -> ServiceProfile:
         slots=machine.partition.slots,
         bandwidth_bytes_per_s=float("inf") if bandwidth is None else bandwidth,
         energy_j=result.totals.energy_j,
+        efficiency_loss=machine.dram.efficiency_loss,
+        topology=machine.topology,
     )
 
 

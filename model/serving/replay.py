@@ -15,6 +15,9 @@ from ..compiled import kernel
 
 Times = NDArray[np.int64]
 
+# Placements of `replay_placed`.
+ANY, OWN, TURN, OWN_FIRST = range(4)
+
 
 @kernel("int64(int64, int64, int64[::1], int64, int64)")
 def throttled(start: int, service: int, edges: Times, num: int, den: int) -> int:
@@ -96,3 +99,62 @@ def replay_round_robin(
         completion[i] = end
         slot[i] = which
         free[which] = end
+
+
+@kernel(
+    "void(int64[::1], int64[::1], int64[::1], int64, boolean[:,::1], int64[:,:,::1], int64[::1], int64, int64,"
+    "int64[::1], int64[::1], int32[::1])"
+)
+def replay_placed(
+    arrival: Times,
+    service: Times,
+    stream: Times,
+    placement: int,
+    home: NDArray[np.bool_],
+    off_home: Times,
+    edges: Times,
+    num: int,
+    den: int,
+    start: Times,
+    completion: Times,
+    slot: NDArray[np.int32],
+) -> None:
+    """One queue, slots by placement, times by slot: what `replay_shared` is too simple for.
+
+    Requests in order of arrival fix their slots one after the other: nobody overtakes, so that who comes later cannot
+    change when a slot falls free for who came before.
+
+    Parameters
+    ----------
+    stream : int64[n], row of `home` and `off_home`.
+    placement : `ANY`: the least (free time, index); `OWN`: the same of the stream's own; `TURN`: request i goes to slot
+        ``i mod slots``; `OWN_FIRST`: of those that are free first, or free already, the lowest of the stream's
+        own, else the lowest.
+    home : bool[streams, slots]. off_home : int64[streams, slots, 2] num, den, rounded down, before throttling.
+    """
+    slots = home.shape[1]
+    free = np.zeros(slots, np.int64)
+    for i in range(arrival.size):
+        s = stream[i]
+        which = -1
+        if placement == TURN:
+            which = i % slots
+        elif placement == OWN_FIRST:
+            begin = max(arrival[i], free.min())
+            for j in range(slots):
+                if free[j] <= begin and (which < 0 or (home[s, j] and not home[s, which])):
+                    which = j
+        else:
+            for j in range(slots):
+                if (placement == ANY or home[s, j]) and (which < 0 or free[j] < free[which]):
+                    which = j
+        begin = max(arrival[i], free[which])
+        takes = service[i]
+        if off_home[s, which, 0] != off_home[s, which, 1]:
+            takes = takes * off_home[s, which, 0] // off_home[s, which, 1]
+        if edges.size > 0:
+            takes = throttled(begin, takes, edges, num, den)
+        start[i] = begin
+        completion[i] = begin + takes
+        slot[i] = which
+        free[which] = begin + takes

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.result import PHASE_DTYPE
+from ..hardware.accelerator import Topology
 
 PERCENTILES: tuple[tuple[str, Fraction], ...] = (
     ("p50", Fraction(1, 2)),
@@ -32,7 +33,9 @@ class ServiceProfile:
     ----------
     phases : structured array of `PHASE_DTYPE`.
     slots : partitions that share DRAM; ``bandwidth_bytes_per_s``: what they share.
-    energy_j : of one request.
+    energy_j : of one request, or of one batch where the profile is a batch's.
+    efficiency_loss : of the bandwidth under k users, ``loss * (k - 1) / k`` of it.
+    topology : how far slots are from each other; None: not said.
     """
 
     phases: NDArray[np.void]
@@ -40,6 +43,8 @@ class ServiceProfile:
     slots: int
     bandwidth_bytes_per_s: float
     energy_j: float = 0.0
+    efficiency_loss: float = 0.0
+    topology: Topology | None = None
 
     @property
     def base_ns(self) -> int:
@@ -56,9 +61,10 @@ class ServiceProfile:
 class Arrivals:
     """Requests in order of arrival: int64[n] arrays, read-only.
 
-    ``source`` says what they are ("8,819 requests of azure_llm_2023_code"); ``recorded`` is False for synthetic
-    processes; ``endless`` is True where the process has no end, so that rho >= 1 is unstable; ``set_rate_per_s``
-    is the rate that was asked for, None for a trace as it was recorded.
+    ``source`` says where they come from ("azure_llm_2023_code", "Poisson, synthetic (seed 0)"); ``recorded`` is
+    False for synthetic processes; ``endless`` is True where the process has no end, so that rho >= 1 is unstable;
+    ``set_rate_per_s`` is the rate that was asked for, None for a trace as it was recorded. ``prefix_blocks`` and
+    ``cached_blocks`` (int64) and ``size_factor`` (float64) are None where nothing says them.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -68,6 +74,9 @@ class Arrivals:
     recorded: bool
     endless: bool
     set_rate_per_s: float | None = None
+    prefix_blocks: NDArray[np.int64] | None = None
+    cached_blocks: NDArray[np.int64] | None = None
+    size_factor: NDArray[np.float64] | None = None
 
     @property
     def rate_per_s(self) -> float:
@@ -81,8 +90,10 @@ class Arrivals:
     def title(self) -> str:
         """``1 requests/s, 8,819 requests of azure_llm_2023_code, time scaled``: what matters first."""
         rate = f"{self.rate_per_s:.4g} requests/s" if self.rate_per_s > 0.0 else "all at once"
-        scaled = "as recorded" if self.set_rate_per_s is None else "time scaled"
-        return ", ".join((rate, self.source, *((scaled,) if self.recorded else ())))
+        count = f"{self.arrival_ns.size:,} requests"
+        if not self.recorded:
+            return f"{rate}, {count}, {self.source}"
+        return f"{rate}, {count} of {self.source}, {'as recorded' if self.set_rate_per_s is None else 'time scaled'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +124,11 @@ class BuildUp:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Requests:
-    """Per request, int64[n] read-only, file order; the parts sum to the response exactly.
+    """Per request, int64[n] read-only, by arrival; the parts sum to the response exactly.
 
     ``parts`` maps a part's name (CONTRACT's ``parts``) to int64[n] ns. ``queue`` includes
-    ``queue_imbalance``, which is shown within it and not added again.
+    ``queue_imbalance``, which is shown within it and not added again. ``stream`` is the index of the request's
+    stream, ``batch`` how many requests ran with it, itself included.
     """
 
     arrival_ns: NDArray[np.int64]
@@ -124,6 +136,31 @@ class Requests:
     completion_ns: NDArray[np.int64]
     slot: NDArray[np.int32]
     parts: tuple[tuple[str, NDArray[np.int64]], ...]
+    stream: NDArray[np.int32] | None = None
+    batch: NDArray[np.int32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamResult:
+    """One stream's tail.
+
+    Attributes
+    ----------
+    slowdown : its responses over the time that its requests take alone on a slot, both summed.
+    fallback_share : of its requests. slo_attainment : share of them within ``slo_response_s``; None: no objective.
+    """
+
+    name: str
+    requests: int
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+    mean_s: float
+    slowdown: float
+    fallback_share: float
+    slo_percentile: float | None = None
+    slo_response_s: float | None = None
+    slo_attainment: float | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -134,11 +171,17 @@ class ServingResult:
     ----------
     parts : per percentile name ("p95", "p99", "mean") the parts in integer ns; they sum to it exactly
         (``queue_imbalance`` is within ``queue``).
-    interval_s : per percentile name (low, high), absent where there is none to give.
+    interval_s : per percentile name (low, high), absent where there is none to give; ``interval_method``: how it was
+        found. "block bootstrap" is for other traces like the one that was replayed.
     too_few : names of percentiles for which there are too few requests.
     rate_per_s : mean rate of the arrivals as replayed. build_up : when the queue built up.
     unstable : rho >= 1 of an endless process; percentiles are then not printed. ``utilisation`` is rho.
-    notes : what a reader must know (synthetic load, no contention in this version ...).
+    notes : what a reader must know (synthetic load, no contention ...).
+    slo_percentile, slo_response_s : where exactly one stream has an objective; ``slo_attainment`` is over the requests
+        of all streams that have one.
+    jain_streams, jain_streams_mean : Jain's index over streams of slowdown, and of mean response.
+    batch_sizes : (size, how many batches). padding_share : of all service time, spent on padding.
+    jitter_s : standard deviation of the response. throttled_ns : throttled time from first arrival to last completion.
     """
 
     requests: Requests
@@ -170,6 +213,23 @@ class ServingResult:
     seconds: float = 0.0
     rate_per_s: float = 0.0
     build_up: BuildUp | None = None
+    streams: tuple[StreamResult, ...] = ()
+    jain_streams: float = 1.0
+    jain_streams_mean: float = 1.0
+    batch_sizes: tuple[tuple[int, int], ...] = ()
+    padding_share: float = 0.0
+    fallback_share: float = 0.0
+    jitter_s: float = 0.0
+    throttled_ns: int = 0
+    interval_method: str = ""
 
 
-__all__ = ["PHASE_DTYPE", "Arrivals", "BuildUp", "Requests", "ServiceProfile", "ServingResult"]
+__all__ = [
+    "PHASE_DTYPE",
+    "Arrivals",
+    "BuildUp",
+    "Requests",
+    "ServiceProfile",
+    "ServingResult",
+    "StreamResult",
+]

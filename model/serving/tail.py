@@ -1,4 +1,4 @@
-"""What a tail is and what it is made of: nearest rank, parts that sum, intervals, fairness.
+"""What a tail is and what it is made of: nearest rank, parts that sum, fairness.
 
 Knows int64 arrays of responses and of their parts; knows nothing of how they came about. Sums and parts are
 exact: Python integers and fractions, no float.
@@ -13,16 +13,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from .result import WITHIN, BuildUp
+from .result import PERCENTILES, WITHIN, BuildUp
+from .tail_kernels import BINS, count_bins, pick_bins
 
 Times = NDArray[np.int64]
 Parts = tuple[tuple[str, Times], ...]
 Amounts = tuple[tuple[str, int], ...]
 
 _BUSIEST_NS = 60 * 10**9
-_BATCHES = 20
-_STUDENT_T = 2.093  # two-sided 95 %, 19 degrees of freedom
-_LONGEST_SERIES = 1 << 20
 
 
 def rank_of(share: Fraction, count: int) -> int:
@@ -35,22 +33,55 @@ def exact_sum(values: Times) -> int:
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
 
 
-def parts_at(rank: int, order: NDArray[np.intp], response: Times, parts: Parts) -> Amounts:
+def ranked(values: Times, ranks: Sequence[int]) -> list[int]:
+    """The values at 1-based `ranks` in ascending order, exact; values are from 0 on.
+
+    Two passes whatever the number of ranks: count by magnitude, then sort what shares a bin with a rank.
+    """
+    values = _for_kernels(values)
+    counts = np.zeros(BINS, dtype=np.int64)
+    count_bins(values, counts)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    bins = np.searchsorted(below, np.asarray(ranks), side="left") - 1
+    wanted = np.zeros(BINS, dtype=np.bool_)
+    wanted[bins] = True
+    found = np.empty(int(counts[wanted].sum()), dtype=np.int64)
+    pick_bins(values, wanted, found)
+    found.sort()
+    # The picked values of a bin lie after those of the wanted bins before it.
+    before = np.concatenate([[0], np.cumsum(np.where(wanted, counts, 0))])
+    return [int(found[before[at] + rank - 1 - below[at]]) for rank, at in zip(ranks, bins, strict=True)]
+
+
+def percentiles(response: Times) -> list[int]:
+    """The response in ns at each of `PERCENTILES`, nearest rank."""
+    return ranked(response, [rank_of(share, response.size) for _, share in PERCENTILES])
+
+
+def _for_kernels(values: Times) -> Times:
+    """The same values as kernels take them: one piece, writable (a copy where they are not)."""
+    return values if values.flags.c_contiguous and values.flags.writeable else values.copy()
+
+
+def parts_at(rank: int, response: Times, parts: Parts) -> Amounts:
     """Parts of the response of 1-based `rank`, in whole ns; they sum to it exactly.
 
     With h = max(1, n // 200), parts are averaged over the ranks [r-h, r] and over [r, r+h], clipped to 1..n,
     and mixed by the lambda that makes the mixture of the two mean responses equal the response at r. That is
-    far less noisy than the one request at r. Rounded by largest remainder.
+    far less noisy than the one request at r. Rounded by largest remainder. Ranks of equal responses ascend in order
+    of arrival.
 
     Parameters
     ----------
-    order : int[n], requests in order of their response.
     parts : (name, int64[n]) each; those of `WITHIN` are not part of the sum.
     """
-    half = max(1, order.size // 200)
-    low = order[max(0, rank - 1 - half) : rank]
-    high = order[rank - 1 : rank + half]
-    value = int(response[order[rank - 1]])
+    half = max(1, response.size // 200)
+    lowest, highest = max(1, rank - half), min(response.size, rank + half)
+    least, value, most = ranked(response, (lowest, rank, highest))
+    near = np.flatnonzero((response >= least) & (response <= most))
+    near = near[np.argsort(response[near], kind="stable")]
+    near = near[lowest - 1 - int(np.count_nonzero(response < least)) :]
+    low, high = near[: rank - lowest + 1], near[rank - lowest : highest - lowest + 1]
     below = Fraction(exact_sum(response[low]), low.size)
     above = Fraction(exact_sum(response[high]), high.size)
     mix = Fraction(0) if below == above else (value - below) / (above - below)
@@ -141,51 +172,7 @@ def build_up(arrival: Times, start: Times) -> BuildUp:
     )
 
 
-def jain(values: Sequence[int]) -> float:
+def jain(values: Sequence[float]) -> float:
     """Jain's fairness index ``(sum x)**2 / (n sum x**2)``; 1.0 where nobody has anything."""
     squares = sum(value * value for value in values)
     return sum(values) ** 2 / (len(values) * squares) if squares else 1.0
-
-
-def relaxation(response: Times) -> float:
-    """How many consecutive requests count as one independent one: ``1 + 2 sum of autocorrelations``.
-
-    The sum stops at the first lag of at least five times its value (Sokal's self-consistent window). For
-    M/M/1 it is close to the relaxation time in requests. Longer series are judged by their first 2**20.
-    """
-    series = response[:_LONGEST_SERIES].astype(np.float64)
-    series -= series.mean()
-    variance = float((series * series).sum())  # no BLAS: its threads cost more than the sum
-    if variance == 0.0:
-        return 1.0
-    spectrum = np.fft.rfft(series, 1 << (2 * series.size - 1).bit_length())
-    correlation = np.fft.irfft(spectrum * np.conj(spectrum))[: series.size] / variance
-    sums = 2.0 * np.cumsum(correlation) - 1.0
-    stop = np.flatnonzero(np.arange(sums.size) >= 5.0 * sums)
-    return max(1.0, float(sums[stop[0]] if stop.size else sums[-1]))
-
-
-def too_few(count: int, relaxed: float, share: Fraction) -> bool:
-    """Whether `count` requests are too few to give a percentile an interval.
-
-    Our rule: at least 1,000 relaxation times for p95, more for a rarer event in proportion to its standard
-    error, ``1000 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile.
-    """
-    rare = float(1 - share)
-    return count * rare < 100.0 or count < 1000.0 * relaxed * math.sqrt(0.05 / rare)
-
-
-def interval(response: Times, share: Fraction) -> tuple[float, float]:
-    """95 % interval in seconds of a percentile of steady load, by 20 contiguous batches.
-
-    Student's t on the batches' percentiles, around that of the whole run. (An order-statistic interval would
-    ignore autocorrelation and contain the truth in 9 to 28 % of cases.)
-    """
-    found: list[int] = []
-    for batch in np.array_split(response, _BATCHES):
-        rank = rank_of(share, batch.size)
-        found.append(int(np.partition(batch, rank - 1)[rank - 1]))
-    rank = rank_of(share, response.size)
-    centre = int(np.partition(response, rank - 1)[rank - 1])
-    half = _STUDENT_T * float(np.std(found, ddof=1)) / math.sqrt(_BATCHES)
-    return (centre - half) * 1e-9, (centre + half) * 1e-9

@@ -1,121 +1,51 @@
 """Workload files: TOML as CONTRACT writes it, to the requests and rules of a replay.
 
 Knows the file format and what this version simulates. Every key of the contract is understood; one that would
-change the numbers and is not simulated yet is refused by name, never ignored. The recorded trace is read
-here, so that a `Workload` is a complete value: serving is a pure function of it and of the plan's profile.
+change the numbers and is not simulated yet is refused by name, never ignored. Recorded traces and profiles are read
+here, so that a `Workload` is a complete value: serving is a pure function of it and of plans' profiles.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from ..errors import FileError, UsageError
 from ..packaged import input_file, named_file, packaged_names
 from ..schema import read_bytes, read_toml
-from .arrivals import read_trace, recorded, synthetic
+from .arrivals import ClosedLoop, Process, exact, first_of_all, recorded, synthetic
 from .profile import load_profile
 from .result import Arrivals, ServiceProfile
+from .streams import (
+    UNFUSED,
+    UNLIMITED,
+    Cost,
+    DrawnService,
+    Fallback,
+    GivenService,
+    Objective,
+    PlanAt,
+    PlanFile,
+    Stream,
+    Throttle,
+    Workload,
+)
+from .traces import Trace, read_trace
 from .workload_schema import (
+    ClosedArrivalsPart,
+    FallbackPart,
+    ModulatedArrivalsPart,
+    PlanAtPart,
     StreamPart,
-    SyntheticArrivalsPart,
     ThrottlePart,
     TraceArrivalsPart,
     WorkloadFile,
     later,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GivenService:
-    """``base_ns + per_input_ns * input tokens + per_output_ns * output tokens``."""
-
-    base_ns: int
-    per_input_ns: int
-    per_output_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class DrawnService:
-    """Service times drawn from ``default_rng(2000 + seed)``: "exponential", or "deterministic"."""
-
-    dist: str
-    mean_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fallback:
-    """Requests with more input tokens take ``service * num // den``, before anything else."""
-
-    max_input_tokens: int
-    num: int
-    den: int
-
-
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending."""
-
-    windows_ns: tuple[tuple[int, int], ...] = ()
-    num: int = 1
-    den: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """A service-level objective: the share `percentile` of requests answers within `response_s`."""
-
-    percentile: float
-    response_s: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stream:
-    """One source of requests.
-
-    Attributes
-    ----------
-    rate_per_s : of an endless process; None for a trace.
-    service : None where the plan's profile gives the service time.
-    jitter_cv : coefficient of variation of the size, 0 for none.
-    """
-
-    name: str
-    arrivals: Arrivals
-    rate_per_s: float | None
-    service: GivenService | DrawnService | ServiceProfile | None
-    jitter_cv: float = 0.0
-    fallback: Fallback | None = None
-    objective: Objective | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
-    """A whole workload file.
-
-    Attributes
-    ----------
-    slots : None where the machine decides; `UNLIMITED` for a slot for each request.
-    placement : "dynamic" (one queue) or "round-robin" (request i at slot i mod slots).
-    streams : exactly one in this version.
-    notes : what a reader of the results must know about the file.
-    """
-
-    name: str
-    path: str
-    digest: str
-    seed: int
-    slots: int | None
-    placement: str
-    contention: bool
-    throttle: Throttle
-    streams: tuple[Stream, ...]
-    notes: tuple[str, ...] = ()
-
-
-UNLIMITED = 0
 
 
 def packaged_workloads() -> tuple[str, ...]:
@@ -135,9 +65,9 @@ def workload_path(source: str | Path) -> Path:
 
 
 def load_workload(source: str | Path) -> Workload:
-    """Read a workload, and the trace or profile that it names, from a file or by a packaged name.
+    """Read a workload, and the traces and profiles that it names, from a file or by a packaged name.
 
-    Traces and profiles are looked for beside the workload file, then among the packaged traces.
+    Traces, profiles and plans are looked for beside the workload file, then among the packaged traces.
 
     Raises
     ------
@@ -154,10 +84,12 @@ def load_workload(source: str | Path) -> Workload:
             where=str(source),
             lever="Leave it out to simulate the rest.",
         )
+    reader = _Reader(file, path, str(source))
     try:
-        stream, notes = _stream(file, path, str(source))
+        arrivals = reader.arrivals()
     except UsageError as error:  # a window or rate that leaves nothing: say in which file
         raise FileError(error.what, where=str(source), lever=error.lever) from error
+    factor, quantum = file.placement.off_home_factor, file.queue.quantum_s
     return Workload(
         name=path.stem,
         path=str(path),
@@ -167,85 +99,246 @@ def load_workload(source: str | Path) -> Workload:
         placement=file.placement.kind,
         contention=file.contention.enabled,
         throttle=_throttle(file.throttle),
-        streams=(stream,),
-        notes=notes,
+        streams=tuple(reader.stream(k, came) for k, came in enumerate(arrivals)),
+        notes=tuple(reader.notes),
+        admission_limit=file.contention.admission_limit,
+        shares=tuple(file.contention.shares.items()),
+        off_home=None if factor is None else exact(factor),
+        discipline=file.queue.discipline,
+        quantum_ns=1_000_000 if quantum is None else max(1, _ns(quantum)),
     )
 
 
-def _beside(name: str, path: Path, where: str) -> Path:
-    """The file called `name` beside the workload file, or the packaged trace of that name."""
-    for candidate in (path.parent / name, named_file(name, "assets/traces", Path(name).suffix)):
-        if candidate is not None and os.path.isfile(candidate):
-            return candidate
-    raise FileError(
-        f"names the file {name!r}, which is neither in {path.parent} nor among the packaged traces",
-        where=where,
-        lever="Put it beside the workload file, or correct the name.",
-    )
+def _ns(seconds: float) -> int:
+    """Whole nanoseconds of the decimal that was written, rounded down."""
+    return int(exact(seconds) * 10**9)
 
 
-def _stream(file: WorkloadFile, path: Path, where: str) -> tuple[Stream, tuple[str, ...]]:
-    """The one stream with its trace or process, and what must be said about it."""
-    part = file.stream[0]
-    window = (file.window_s[0], file.window_s[1]) if file.window_s is not None else None
-    notes: tuple[str, ...] = ()
-    if isinstance(part.arrivals, TraceArrivalsPart):
-        found = _beside(part.arrivals.file, path, f"{where}: stream[0].arrivals.file")
-        trace = read_trace(found, part.arrivals.format)
-        notes = trace.notes
-        arrivals = recorded(
+class _Reader:
+    """Reads what a workload file names, each file once; collects what must be said about them."""
+
+    def __init__(self, file: WorkloadFile, path: Path, where: str) -> None:
+        self.file, self.path, self.where = file, path, where
+        self.names = file.names()
+        self.notes: list[str] = []
+        self._traces: dict[tuple[Path, str], Trace] = {}
+        self._profiles: dict[Path, ServiceProfile] = {}
+
+    def arrivals(self) -> Sequence[Arrivals]:
+        """The requests of every stream, those that the file's window and count leave."""
+        window = (self.file.window_s[0], self.file.window_s[1]) if self.file.window_s is not None else None
+        count = self.file.requests
+        sources: list[Arrivals | Process] = []
+        for k, part in enumerate(self.file.stream):
+            if isinstance(part.arrivals, TraceArrivalsPart):
+                sources.append(self._recorded(k, part.arrivals, window))
+            elif isinstance(part.arrivals, ClosedArrivalsPart):
+                sources.append(_loop(part.arrivals).unanswered(self.file.seed, count or 0))
+            else:
+                process = _process(part)
+                sources.append(process if count else synthetic(process, self.file.seed, k, window_s=window))
+        if count:
+            return first_of_all(sources, self.file.seed, count)
+        return [source for source in sources if isinstance(source, Arrivals)]
+
+    def _recorded(self, k: int, part: TraceArrivalsPart, window: tuple[float, float] | None) -> Arrivals:
+        found = self._beside(part.file, f"stream[{k}].arrivals.file")
+        if (found, part.format) not in self._traces:
+            trace = self._traces[found, part.format] = read_trace(found, part.format)
+            self.notes += trace.notes
+        trace = self._traces[found, part.format]
+        own = None
+        if trace.streams:
+            owners = [self._owner(name, found, line) for name, line in trace.streams]
+            own = np.flatnonzero(np.array(owners) == k).astype(np.int32)
+            if own.size == 0:
+                raise FileError(
+                    f"has no request of stream[{k}] {self.names[k]!r}",
+                    where=str(found),
+                    lever="Leave the stream out.",
+                )
+            self._nobody_left_out(owners, part)
+        return recorded(
             trace,
             found.stem,
-            rate_per_s=part.arrivals.rate_per_s,
+            rate_per_s=part.rate_per_s,
             window_s=window,
-            requests=file.requests,
+            requests=self.file.requests,
+            stream=own,
         )
-        rate = None
-    else:
-        assert isinstance(part.arrivals, SyntheticArrivalsPart)  # `later` refused the others
-        kind, rate = part.arrivals.kind, part.arrivals.rate_per_s
-        arrivals = synthetic(kind, rate, file.seed, requests=file.requests, window_s=window)
-        _needs_tokens(part, where)
-    fallback = part.fallback
-    stream = Stream(
-        name=part.name,
-        arrivals=arrivals,
-        rate_per_s=rate,
-        service=_service(part, path, where),
-        jitter_cv=part.jitter.cv if part.jitter else 0.0,
-        fallback=(
-            Fallback(fallback.max_input_tokens, fallback.num, fallback.den)
-            if fallback is not None and fallback.num is not None
-            else None
-        ),
-        objective=Objective(part.slo.percentile, part.slo.response_s) if part.slo else None,
-    )
-    return stream, notes
 
-
-def _needs_tokens(part: StreamPart, where: str) -> None:
-    """Refuse token-dependent rules for synthetic arrivals, which carry no tokens."""
-    service = part.service
-    wanted = "fallback.max_input_tokens" if part.fallback is not None else ""
-    if service is not None and (service.per_input_ns or service.per_output_ns):
-        wanted = "service.per_input_ns and per_output_ns"
-    if wanted:
+    def _owner(self, name: str, trace: Path, line: int) -> int:
+        """Which stream of the workload a trace's stream is: by name, else by place."""
+        if name in self.names:
+            return self.names.index(name)
+        if name.isascii() and name.isdigit() and int(name) < len(self.names):
+            return int(name)
         raise FileError(
-            f"{wanted} need token counts, and {part.arrivals.kind} arrivals have none",
-            where=f"{where}: stream[0]",
-            lever="Use a recorded trace, or leave them out.",
+            f"stream {name!r} is none of the workload's ({', '.join(self.names)}), nor the number of one",
+            where=f"{trace}:{line}",
+        )
+
+    def _nobody_left_out(self, owners: list[int], part: TraceArrivalsPart) -> None:
+        """Requests of a trace whose stream reads another file would be lost without a word."""
+        for owner in set(owners):
+            other = self.file.stream[owner].arrivals
+            if not isinstance(other, TraceArrivalsPart) or other.file != part.file:
+                name = self.names[owner]
+                self.notes.append(
+                    f"{part.file} has requests of stream {name!r}, which does not read it; they are left out"
+                )
+
+    def _beside(self, name: str, key: str) -> Path:
+        """The file called `name` beside the workload file, or the packaged trace of that name."""
+        for candidate in (self.path.parent / name, named_file(name, "assets/traces", Path(name).suffix)):
+            if candidate is not None and os.path.isfile(candidate):
+                return candidate
+        raise FileError(
+            f"names the file {name!r}, which is neither in {self.path.parent} nor among the packaged traces",
+            where=f"{self.where}: {key}",
+            lever="Put it beside the workload file, or correct the name.",
+        )
+
+    def stream(self, k: int, arrivals: Arrivals) -> Stream:
+        """Stream k as a value."""
+        part = self.file.stream[k]
+        self._needs_tokens(k, part)
+        return Stream(
+            name=self.names[k],
+            arrivals=arrivals,
+            rate_per_s=arrivals.rate_per_s if arrivals.endless else None,
+            service=self._service(k, part),
+            jitter_cv=part.jitter.cv if part.jitter else 0.0,
+            fallback=self._fallback(k, part) if part.fallback else None,
+            objective=Objective(part.slo.percentile, part.slo.response_s) if part.slo else None,
+            batch=part.batch.max,
+            linger_ns=_ns(part.batch.linger_s),
+            plans=tuple(plan for i in range(len(part.plans)) for plan in self._plans(k, i, part)),
+            bind=_bound(part),
+            priority=part.priority,
+            home=tuple(part.home_slot) if isinstance(part.home_slot, list) else (part.home_slot,),
+            weight=part.weight,
+            loop=_loop(part.arrivals) if isinstance(part.arrivals, ClosedArrivalsPart) else None,
+        )
+
+    def _plans(self, k: int, i: int, part: StreamPart) -> list[PlanAt]:
+        """One entry of the file; the largest of its length is simulated at every batch size beyond its own."""
+        plan = part.plans[i]
+        largest = max(other.batch for other in part.plans if other.length == plan.length)
+        last = part.batch.max if plan.batch == largest and plan.plan else plan.batch
+        at = f"stream[{k}].plans[{i}]"
+        return [
+            PlanAt(plan.length, size, self._cost(plan, at, part, plan.length, size))
+            for size in range(plan.batch, max(last, plan.batch) + 1)
+        ]
+
+    def _needs_tokens(self, k: int, part: StreamPart) -> None:
+        """Refuse token-dependent rules for arrivals that carry no tokens."""
+        arrivals, service = part.arrivals, part.service
+        if isinstance(arrivals, TraceArrivalsPart):
+            return
+        wanted = ""
+        if part.fallback is not None and not arrivals.input_tokens:
+            wanted = "fallback.max_input_tokens needs input_tokens"
+        if any(plan.length for plan in part.plans) and not arrivals.input_tokens:
+            wanted = "plans with a length need input_tokens"
+        if service is not None and service.per_input_ns and not arrivals.input_tokens:
+            wanted = "service.per_input_ns needs input_tokens"
+        if service is not None and service.per_output_ns and not arrivals.output_tokens:
+            wanted = "service.per_output_ns needs output_tokens"
+        if wanted:
+            raise FileError(
+                f"{wanted}, and these {arrivals.kind} arrivals have none",
+                where=f"{self.where}: stream[{k}]",
+                lever="Set it in arrivals, use a recorded trace, or leave it out.",
+            )
+
+    def _service(self, k: int, part: StreamPart) -> GivenService | DrawnService | ServiceProfile | None:
+        if part.profile is not None:
+            return self._profile(part.profile, f"stream[{k}].profile")
+        given = part.service
+        if given is None:
+            return None
+        if given.dist is not None and given.mean_s is not None:
+            return DrawnService(
+                given.dist, given.mean_s, given.cv or 0.0, given.slow_share or 0.0, given.slow_factor or 1.0
+            )
+        return GivenService(given.base_ns or 0, given.per_input_ns, given.per_output_ns)
+
+    def _profile(self, name: str, key: str) -> ServiceProfile:
+        found = self._beside(name, key)
+        if found not in self._profiles:
+            self._profiles[found] = load_profile(found)
+        return self._profiles[found]
+
+    def _cost(
+        self, part: PlanAtPart | FallbackPart, key: str, stream: StreamPart, length: int | None, batch: int
+    ) -> Cost:
+        """What `part` names: a profile, nanoseconds, or a plan under the bindings of its length and batch size."""
+        if part.profile is not None:
+            return self._profile(part.profile, f"{key}.profile")
+        if isinstance(part, PlanAtPart) and part.base_ns is not None:
+            return part.base_ns
+        bound = dict(_bound(stream))
+        wanted = {"length": length, "batch": batch if batch > 1 or "batch" in bound else None}
+        for what, value in wanted.items():
+            if value is not None and what not in bound:
+                raise FileError(
+                    f"asks for {what} {value}, and bind names no dim of the graph that is the {what}",
+                    where=f"{self.where}: {key}",
+                    lever=f'Set bind = {{ {what} = "name of the dim" }}.',
+                )
+        dims = tuple((bound[what], value) for what, value in wanted.items() if value is not None)
+        name = part.plan or ""
+        # The plan without fusion is no file: every graph has it.
+        return PlanFile(name if name == UNFUSED else str(self._beside(name, f"{key}.plan")), dims)
+
+    def _fallback(self, k: int, part: StreamPart) -> Fallback:
+        rule = part.fallback
+        assert rule is not None
+        at = f"stream[{k}].fallback"
+        if rule.plan or rule.profile:
+            longest = max((plan.length or 0 for plan in part.plans), default=0)
+            if not longest:
+                raise FileError(
+                    "another plan stands beside plans that have a length, and there are none",
+                    where=f"{self.where}: {at}",
+                    lever="Set plans, or num and den.",
+                )
+            sizes = sorted({plan.batch for plan in part.plans if plan.length == longest})
+            if rule.profile and len(sizes) > 1:
+                raise FileError(
+                    f"one profile cannot say what batches of {sizes[0]} and of {sizes[1]} cost",
+                    where=f"{self.where}: {at}.profile",
+                    lever="Name a plan, or set num and den.",
+                )
+            plans = (PlanAt(longest, size, self._cost(rule, at, part, longest, size)) for size in sizes)
+            return Fallback(rule.max_input_tokens, plans=tuple(plans))
+        return Fallback(
+            rule.max_input_tokens,
+            rule.num or 1,
+            rule.den,
+            recompile_ns=_ns(rule.recompile_s) if rule.recompile_s is not None else 0,
         )
 
 
-def _service(part: StreamPart, path: Path, where: str) -> GivenService | DrawnService | ServiceProfile | None:
-    if part.profile is not None:
-        return load_profile(_beside(part.profile, path, f"{where}: stream[0].profile"))
-    given = part.service
-    if given is None:
-        return None
-    if given.dist is not None and given.mean_s is not None:
-        return DrawnService(given.dist, given.mean_s)
-    return GivenService(given.base_ns or 0, given.per_input_ns, given.per_output_ns)
+def _bound(part: StreamPart) -> tuple[tuple[str, str], ...]:
+    named = (("length", part.bind.length), ("batch", part.bind.batch))
+    return tuple((what, dim) for what, dim in named if dim is not None)
+
+
+def _process(part: StreamPart) -> Process:
+    given = part.arrivals
+    assert not isinstance(given, TraceArrivalsPart | ClosedArrivalsPart)
+    if isinstance(given, ModulatedArrivalsPart):
+        rates, dwells = tuple(given.rates_per_s), tuple(given.dwells_s)
+    else:
+        rates, dwells = (given.rate_per_s,), ()
+    return Process(given.kind, rates, dwells, given.input_tokens, given.output_tokens)
+
+
+def _loop(part: ClosedArrivalsPart) -> ClosedLoop:
+    return ClosedLoop(part.clients, part.think_s, part.think, part.input_tokens, part.output_tokens)
 
 
 def _throttle(part: ThrottlePart) -> Throttle:

@@ -1,28 +1,33 @@
-"""The workload file's schema: every key that CONTRACT names, checked strictly, and what of it comes later.
+"""The workload file's schema: every key, checked strictly, and what of it comes later.
 
-Knows the shape of the file only; `workload.py` makes values of it.
+Knows the shape of the file and what contradicts itself in it; `workload.py` makes values of it.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from ..schema import Count, Index, Name, Nanoseconds, NonNegative, Positive, Strict
-from .arrivals import TraceFormat
+from ..schema import Count, Index, Name, Nanoseconds, Positive, Strict
+from .traces import TraceFormat
 
 LEAST_RATE, MOST_RATE, MOST_SLOTS = 1e-6, 1e9, 65_536
+MOST_BATCH, MOST_STREAMS = 4096, 1024
 
 Rate = Annotated[float, Field(ge=LEAST_RATE, le=MOST_RATE)]
 """Requests a second: from one in eleven days to one a nanosecond."""
+Factor = Annotated[float, Field(ge=1e-3, le=1e3)]
+"""How many times as long something takes."""
+Seconds = Annotated[float, Field(gt=0, le=1e6)]
+"""A duration, at most eleven days."""
 Moment = Annotated[float, Field(ge=0, le=1.1e9)]
 """Seconds since a workload's begin, at most 35 years."""
 
 
 class PlacementPart(Strict):
     kind: Literal["dynamic", "static", "round-robin", "home-first", "stealing"] = "dynamic"
-    off_home_factor: NonNegative | None = None
+    off_home_factor: Factor | None = None
 
 
 class ContentionPart(Strict):
@@ -49,7 +54,13 @@ class ThrottlePart(Strict):
 
 class QueuePart(Strict):
     discipline: Literal["fifo", "priority", "deficit-round-robin"] = "fifo"
-    quantum_s: Positive | None = None
+    quantum_s: Seconds | None = None
+
+    @model_validator(mode="after")
+    def _quantum(self) -> Self:
+        if (self.quantum_s is not None) != (self.discipline == "deficit-round-robin"):
+            raise ValueError("quantum_s belongs to deficit-round-robin, which needs it")
+        return self
 
 
 class TraceArrivalsPart(Strict):
@@ -59,16 +70,42 @@ class TraceArrivalsPart(Strict):
     rate_per_s: Rate | None = None
 
 
-class SyntheticArrivalsPart(Strict):
+class ProcessArrivalsPart(Strict):
     kind: Literal["poisson", "constant"]
     rate_per_s: Rate
+    input_tokens: Index = 0
+    output_tokens: Index = 0
 
 
-class LaterArrivalsPart(Strict):
-    """Processes of a later version: their own keys are not judged, the kind is refused."""
+class ModulatedArrivalsPart(Strict):
+    """Poisson at a rate that changes: `dwells_s` are the mean times in the two states."""
 
-    model_config = ConfigDict(extra="allow")
-    kind: Literal["mmpp", "closed"]
+    kind: Literal["mmpp"]
+    rates_per_s: Annotated[
+        list[Annotated[float, Field(ge=0, le=MOST_RATE)]], Field(min_length=2, max_length=2)
+    ]
+    dwells_s: Annotated[list[Seconds], Field(min_length=2, max_length=2)]
+    input_tokens: Index = 0
+    output_tokens: Index = 0
+
+    @model_validator(mode="after")
+    def _comes(self) -> Self:
+        if any(0.0 < rate < LEAST_RATE for rate in self.rates_per_s) or max(self.rates_per_s) == 0.0:
+            raise ValueError(
+                f"rates_per_s: each should be 0 or at least {LEAST_RATE:g}, and one of them above 0"
+            )
+        return self
+
+
+class ClosedArrivalsPart(Strict):
+    """Clients that wait for their answer and think before they ask again."""
+
+    kind: Literal["closed"]
+    clients: Annotated[int, Field(ge=1, le=1_000_000)]
+    think_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    think: Literal["exponential", "constant"] = "exponential"
+    input_tokens: Index = 0
+    output_tokens: Index = 0
 
 
 class JitterPart(Strict):
@@ -84,23 +121,36 @@ class JitterPart(Strict):
 
 
 class BatchPart(Strict):
-    max: Count = 1
-    linger_s: NonNegative = 0.0
+    max: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 1
+    linger_s: Annotated[float, Field(ge=0, le=1e6)] = 0.0
 
 
 class PlanAtPart(Strict):
+    """A plan compiled for a length and a batch size; what it costs comes from one of the last three."""
+
     length: Count | None = None
     past: Count | None = None
-    batch: Count = 1
-    plan: Name
+    batch: Annotated[int, Field(ge=1, le=MOST_BATCH)] = 1
+    plan: Name | None = None
+    profile: Name | None = None
+    base_ns: Nanoseconds | None = None
+
+    @model_validator(mode="after")
+    def _one_cost(self) -> Self:
+        if sum(part is not None for part in (self.plan, self.profile, self.base_ns)) != 1:
+            raise ValueError("needs exactly one of plan, profile and base_ns")
+        return self
 
 
 class ServicePart(Strict):
     base_ns: Nanoseconds | None = None
     per_input_ns: Nanoseconds = 0
     per_output_ns: Nanoseconds = 0
-    dist: Literal["exponential", "deterministic"] | None = None
-    mean_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    dist: Literal["exponential", "deterministic", "lognormal", "two-point"] | None = None
+    mean_s: Seconds | None = None
+    cv: Annotated[float, Field(gt=0, le=100)] | None = None
+    slow_share: Annotated[float, Field(gt=0, lt=1)] | None = None
+    slow_factor: Factor | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -109,20 +159,26 @@ class ServicePart(Strict):
             raise ValueError("needs either base_ns (and per_input_ns, per_output_ns) or dist and mean_s")
         if drawn and (self.per_input_ns or self.per_output_ns):
             raise ValueError("dist and mean_s take no per_input_ns or per_output_ns")
+        if (self.cv is not None) != (self.dist == "lognormal"):
+            raise ValueError("cv belongs to lognormal, which needs it")
+        slow = (self.slow_share is not None, self.slow_factor is not None)
+        if slow != (self.dist == "two-point",) * 2:
+            raise ValueError("slow_share and slow_factor belong to two-point, which needs both")
         return self
 
 
 class FallbackPart(Strict):
-    max_input_tokens: Index
+    max_input_tokens: Index | None = None
     num: Count | None = None
     den: Count = 1
     plan: Name | None = None
-    recompile_s: NonNegative | None = None
+    profile: Name | None = None
+    recompile_s: Annotated[float, Field(ge=0, le=1e6)] | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if sum(part is not None for part in (self.num, self.plan, self.recompile_s)) != 1:
-            raise ValueError("needs exactly one of num (with den), plan and recompile_s")
+        if sum(part is not None for part in (self.num, self.plan, self.profile, self.recompile_s)) != 1:
+            raise ValueError("needs exactly one of num (with den), plan, profile and recompile_s")
         return self
 
 
@@ -138,22 +194,33 @@ class GenerationPart(Strict):
     prefill_chunk_tokens: Index = 0
 
 
+class BindPart(Strict):
+    """The graph's symbolic dims that a request's length and the batch size fill."""
+
+    length: Name | None = None
+    batch: Name | None = None
+
+
+HomeSlot = Annotated[int, Field(ge=0, lt=MOST_SLOTS)]
+
+
 class StreamPart(Strict):
-    name: Name = "requests"
+    name: Name | None = None
     kind: Literal["one-shot", "generation"] = "one-shot"
     arrivals: Annotated[
-        TraceArrivalsPart | SyntheticArrivalsPart | LaterArrivalsPart, Field(discriminator="kind")
+        TraceArrivalsPart | ProcessArrivalsPart | ModulatedArrivalsPart | ClosedArrivalsPart,
+        Field(discriminator="kind"),
     ]
     jitter: JitterPart | None = None
     batch: BatchPart = BatchPart()
-    bind: dict[str, Name] = Field(default_factory=dict)
+    bind: BindPart = BindPart()
     plans: list[PlanAtPart] = Field(default_factory=list)
     profile: Name | None = None
     service: ServicePart | None = None
     fallback: FallbackPart | None = None
-    priority: int = 0
-    home_slot: Index = 0
-    weight: Positive = 1.0
+    priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = 0
+    home_slot: HomeSlot | Annotated[list[HomeSlot], Field(min_length=1)] = 0
+    weight: Annotated[float, Field(ge=1e-3, le=1e3)] = 1.0
     slo: ObjectivePart | None = None
     generation: GenerationPart | None = None
 
@@ -161,6 +228,23 @@ class StreamPart(Strict):
     def _one_service(self) -> Self:
         if sum((bool(self.plans), self.profile is not None, self.service is not None)) > 1:
             raise ValueError("plans, profile and service exclude each other")
+        if self.service is not None and self.service.dist is not None and self.batch.max > 1:
+            raise ValueError("batch.max: drawn service times have no batch; give base_ns or plans")
+        lengths = {plan.length for plan in self.plans}
+        for length in lengths:
+            largest = max((plan for plan in self.plans if plan.length == length), key=lambda plan: plan.batch)
+            most = largest.batch
+            grows = largest.plan is not None and self.bind.batch is not None  # simulated at each size beyond
+            if most < self.batch.max and not grows:
+                what = "plans" if length is None else f"plans of length {length}"
+                raise ValueError(f"batch.max = {self.batch.max}, and {what} reach {most}")
+        if None in lengths and len(lengths) > 1:
+            raise ValueError("plans: either all have a length or none")
+        if len({(plan.length, plan.batch) for plan in self.plans}) < len(self.plans):
+            raise ValueError("plans: two of them have the same length and batch")
+        fallback = self.fallback
+        if fallback is not None and fallback.max_input_tokens is None and None in (lengths or {None}):
+            raise ValueError("fallback.max_input_tokens is missing, and no plans with a length say it")
         return self
 
 
@@ -174,7 +258,7 @@ class WorkloadFile(Strict):
     contention: ContentionPart = ContentionPart()
     throttle: ThrottlePart = Field(default_factory=ThrottlePart)
     queue: QueuePart = QueuePart()
-    stream: Annotated[list[StreamPart], Field(min_length=1)]
+    stream: Annotated[list[StreamPart], Field(min_length=1, max_length=MOST_STREAMS)]
 
     @field_validator("slots")
     @classmethod
@@ -187,12 +271,28 @@ class WorkloadFile(Strict):
         return slots
 
     @model_validator(mode="after")
-    def _extent(self) -> Self:
+    def _together(self) -> Self:
         if self.requests is not None and self.window_s is not None:
             raise ValueError("requests and window_s exclude each other")
+        closed = any(isinstance(part.arrivals, ClosedArrivalsPart) for part in self.stream)
+        if closed and self.requests is None:
+            raise ValueError("closed arrivals have no end of their own: set requests")
         if self.window_s is not None and self.window_s[1] <= self.window_s[0]:
             raise ValueError(f"window_s: the window [{self.window_s[0]:g}, {self.window_s[1]:g}) is empty")
+        names = self.names()
+        if len(set(names)) < len(names):
+            raise ValueError(f"stream: two of them are called {max(names, key=names.count)!r}")
+        unknown = sorted(set(self.contention.shares) - set(names))
+        if unknown:
+            raise ValueError(f"contention.shares: {unknown[0]!r} is none of the streams {', '.join(names)}")
+        if sum(self.contention.shares.values()) > 1.0 + 1e-9:
+            raise ValueError("contention.shares: they sum to more than 1")
         return self
+
+    def names(self) -> list[str]:
+        """Of the streams; one without a name is called after its place."""
+        alone = len(self.stream) == 1
+        return [part.name or ("requests" if alone else f"stream-{k}") for k, part in enumerate(self.stream)]
 
 
 def later(file: WorkloadFile) -> list[str]:
@@ -203,27 +303,17 @@ def later(file: WorkloadFile) -> list[str]:
         if not fine:
             found.append(text)
 
-    unless(len(file.stream) == 1, f"{len(file.stream)} streams at once")
-    place = file.placement
-    unless(place.kind in ("dynamic", "round-robin"), f"placement.kind = {place.kind!r}")
-    unless(place.off_home_factor is None, "placement.off_home_factor")
-    limit = file.contention.admission_limit
-    enough = limit is None or (isinstance(file.slots, int) and limit >= file.slots)
-    unless(enough, f"contention.admission_limit = {limit}")
-    unless(not file.contention.shares, "contention.shares")
     unless(not file.throttle.thermal, "throttle.thermal = true")
-    unless(file.queue.discipline == "fifo", f"queue.discipline = {file.queue.discipline!r}")
     for index, stream in enumerate(file.stream):
         at = f"stream[{index}]."
         unless(stream.kind == "one-shot", f"{at}kind = {stream.kind!r}")
         unless(stream.generation is None, f"{at}generation")
-        unless(
-            not isinstance(stream.arrivals, LaterArrivalsPart),
-            f"{at}arrivals.kind = {stream.arrivals.kind!r}",
-        )
-        unless(stream.batch.max == 1, f"{at}batch.max = {stream.batch.max}")
-        unless(not stream.bind, f"{at}bind")
-        unless(not stream.plans, f"{at}plans")
-        short = stream.fallback is None or stream.fallback.num is not None
-        unless(short, f"{at}fallback with plan or recompile_s")
+        if isinstance(stream.arrivals, ClosedArrivalsPart):
+            # When its requests come depends on everything: this much of it is simulated.
+            closed = "beside closed arrivals"
+            unless(len(file.stream) == 1, f"other streams {closed}")
+            unless(file.placement.kind == "dynamic", f"placement.kind = {file.placement.kind!r} {closed}")
+            unless(file.placement.off_home_factor is None, f"placement.off_home_factor {closed}")
+            unless(file.contention.admission_limit is None, f"contention.admission_limit {closed}")
+            unless(stream.batch.max == 1, f"{at}batch.max = {stream.batch.max} {closed}")
     return found

@@ -1,0 +1,336 @@
+"""What is said of a replay: percentiles and their parts, streams, slots, batches, and what a reader must know.
+
+Knows what was replayed and what happened to every request; computes no times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .arrivals import exact
+from .drivers import Setting
+from .intervals import Intervals, intervals
+from .offers import Offered
+from .result import PERCENTILES, Requests, ServiceProfile, ServingResult, StreamResult
+from .rules import Replayed, Rules
+from .streams import Stream, Workload
+from .tail import (
+    Times,
+    build_up,
+    exact_sum,
+    jain,
+    parts_at,
+    parts_of_mean,
+    percentiles,
+    rank_of,
+)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Prepared:
+    """A workload that is ready to be replayed: its requests and what they cost as one table, and the rules.
+
+    ``own`` are the caller's profiles; ``workload`` has the rate that was asked for.
+    """
+
+    workload: Workload
+    own: tuple[ServiceProfile, ...]
+    table: Offered
+    rules: Rules
+
+    @property
+    def setting(self) -> Setting:
+        """What a replay, a driver's value and a what-if are functions of."""
+        return Setting(self.table.offers, self.table.services, self.rules)
+
+
+def outcome(
+    prepared: Prepared, done: Replayed, first_estimate: bool = False, seconds: float = 0.0
+) -> ServingResult:
+    """Everything that is said of a replay of what was prepared; `seconds`: how long it took before this."""
+    began = time.perf_counter()
+    workload, table, rules = prepared.workload, prepared.table, prepared.rules
+    done = _in_whose_place(table, done)
+    offers, slots = table.offers, rules.slots or 0
+    arrival = offers.arrival_ns
+    requests = Requests(
+        arrival,
+        done.start_ns,
+        done.completion_ns,
+        done.slot,
+        done.parts,
+        offers.stream,
+        done.batch,
+    )
+    for array in (arrival, offers.stream):
+        array.setflags(write=False)
+    response = requests.completion_ns - arrival
+    count = response.size
+    busy, served = _per_slot(done, slots)
+    endless = all(stream.arrivals.endless for stream in workload.streams)
+    recorded = any(stream.arrivals.recorded for stream in workload.streams)
+    load, fullest = _endless_load(prepared, done)
+    rho = load if endless else _measured_load(done, requests, slots)
+    unstable = fullest >= 1.0
+    at = dict(zip((name for name, _ in PERCENTILES), percentiles(response), strict=True))
+    parts = [
+        (name, parts_at(rank_of(share, count), response, requests.parts))
+        for name, share in PERCENTILES
+        if name != "p999"
+    ]
+    trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
+    sizes = np.bincount(offers.stream, minlength=len(workload.streams))
+    by_stream = np.split(np.argsort(offers.stream, kind="stable"), np.cumsum(sizes)[:-1])
+    streams = tuple(
+        _stream(stream, table, mine, response[mine])
+        for stream, mine in zip(workload.streams, by_stream, strict=True)
+    )
+    judged = [stream for stream in streams if stream.slo_attainment is not None]
+    first, last = int(arrival[0]), int(requests.completion_ns.max())
+    span_s = (last - first) * 1e-9
+    padding = dict(requests.parts).get("padding")
+    service = exact_sum(requests.completion_ns - requests.start_ns)
+    return ServingResult(
+        requests=requests,
+        source=_title(workload, count),
+        recorded=recorded,
+        slots=slots or count,
+        unstable=unstable,
+        utilisation=rho,
+        first_estimate=first_estimate,
+        p50_ns=at["p50"],
+        p95_ns=at["p95"],
+        p99_ns=at["p99"],
+        p999_ns=at["p999"],
+        max_ns=int(response.max()),
+        sum_response_ns=exact_sum(response),
+        completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
+        throughput_rps=count / span_s if span_s > 0.0 else 0.0,
+        energy_j_per_request=_energy(table, done),
+        parts=(*parts, ("mean", parts_of_mean(response, requests.parts))),
+        slot_busy_ns=busy,
+        slot_requests=served,
+        jain_slots=jain(busy) if busy else 1.0,
+        slo_percentile=judged[0].slo_percentile if len(judged) == 1 else None,
+        slo_response_s=judged[0].slo_response_s if len(judged) == 1 else None,
+        slo_attainment=_shared_attainment(judged),
+        interval_s=trust.bounds_s,
+        interval_method=trust.method,
+        # Of a trace itself every percentile is exact, whatever it says of others like it.
+        too_few=() if recorded else trust.too_few,
+        notes=_notes(prepared, rho, fullest, unstable, trust),
+        rate_per_s=sum(stream.arrivals.rate_per_s for stream in workload.streams),
+        build_up=None if unstable else build_up(arrival, requests.start_ns),
+        streams=streams,
+        jain_streams=jain([stream.slowdown for stream in streams]),
+        jain_streams_mean=jain([stream.mean_s for stream in streams]),
+        batch_sizes=_batch_sizes(done),
+        padding_share=exact_sum(padding) / service if padding is not None and service else 0.0,
+        fallback_share=float(table.fell_back.mean()),
+        jitter_s=float(response.std()) * 1e-9,
+        throttled_ns=sum(
+            max(0, min(end, last) - max(begin, first)) for begin, end in workload.throttle.windows_ns
+        ),
+        seconds=seconds + time.perf_counter() - began,
+    )
+
+
+def _title(workload: Workload, count: int) -> str:
+    if len(workload.streams) == 1:
+        return workload.streams[0].arrivals.title
+    rate = sum(stream.arrivals.rate_per_s for stream in workload.streams)
+    names = ", ".join(stream.name for stream in workload.streams[:4])
+    more = f" and {len(workload.streams) - 4} more" if len(workload.streams) > 4 else ""
+    return f"{rate:.4g} requests/s, {count:,} requests of {len(workload.streams)} streams: {names}{more}"
+
+
+def _energy(table: Offered, done: Replayed) -> float:
+    """Joules of a request on average: a batch's energy is its profile's, shared by its requests."""
+    joules = np.array([profile.energy_j for profile in table.services.profiles])
+    if not joules.any():
+        return 0.0
+    which = table.services.profile_of[table.offers.plan, done.batch]
+    return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
+
+
+def _stream(stream: Stream, table: Offered, mine: NDArray[np.intp], own: Times) -> StreamResult:
+    """The tail of one stream, whose requests are `mine` and have the responses `own`."""
+    ranked = np.sort(own)
+    objective = stream.objective
+    within = None
+    if objective is not None:
+        within = int(np.searchsorted(ranked, int(exact(objective.response_s) * 10**9), side="right"))
+    alone = exact_sum(table.alone_ns[mine])
+    at = {name: int(ranked[rank_of(share, own.size) - 1]) for name, share in PERCENTILES}
+    return StreamResult(
+        name=stream.name,
+        requests=own.size,
+        p50_ns=at["p50"],
+        p95_ns=at["p95"],
+        p99_ns=at["p99"],
+        mean_s=exact_sum(own) / own.size * 1e-9,
+        slowdown=exact_sum(own) / alone if alone else 1.0,
+        fallback_share=float(table.fell_back[mine].mean()),
+        slo_percentile=objective.percentile if objective else None,
+        slo_response_s=objective.response_s if objective else None,
+        slo_attainment=None if within is None else within / own.size,
+    )
+
+
+def _shared_attainment(judged: Sequence[StreamResult]) -> float | None:
+    """Share of the requests that have an objective which answer within it."""
+    if len(judged) == 1:
+        return judged[0].slo_attainment
+    count = sum(stream.requests for stream in judged)
+    within = sum(round((stream.slo_attainment or 0.0) * stream.requests) for stream in judged)
+    return within / count if count else None
+
+
+def _one_of_each_batch(done: Replayed) -> NDArray[np.intp]:
+    """A request of every batch: those of one batch share slot, start and end, and come in groups of its size."""
+    batch = done.batch
+    if int(batch.max()) == 1:
+        return np.arange(batch.size)
+    order = np.lexsort((batch, done.completion_ns, done.start_ns, done.slot))
+    columns = np.stack((done.slot, done.start_ns, done.completion_ns, batch))[:, order]
+    new = np.concatenate([[True], (columns[:, 1:] != columns[:, :-1]).any(axis=0)])
+    place = np.arange(batch.size)
+    within = place - place[new][np.cumsum(new) - 1]
+    return order[within % batch[order] == 0]
+
+
+def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Busy ns and requests of each slot; empty for unlimited slots."""
+    if slots == 0:
+        return (), ()
+    one = _one_of_each_batch(done)
+    busy = np.zeros(slots, dtype=np.int64)
+    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
+    served = np.bincount(done.slot, minlength=slots)
+    return tuple(int(value) for value in busy), tuple(int(value) for value in served)
+
+
+def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
+    """(size, how many batches of it)."""
+    requests = np.bincount(done.batch)
+    return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
+
+
+_ON_TOP = ("off_home", "stall_burst", "stall_steady", "stall_spill", "stall_refetch", "throttle")
+"""Parts of the time on a slot that a request would not have alone at home."""
+
+
+def _endless_load(prepared: Prepared, done: Replayed) -> tuple[float, float]:
+    """rho of the endless streams, where batches are full; and that of the fullest slot, which decides stability.
+
+    rho is the sum of rate times expected service over the slots, and what this run's batches took beyond their time
+    alone (`_ON_TOP`) over slots times the time from first to last arrival: leaving home and contention can make more
+    work than the slots do. Where each stream has its own slots ("static"), a slot has its streams' load alone, each
+    stream's spread evenly over its slots. (0, 0) for unlimited slots.
+    """
+    workload, table, rules = prepared.workload, prepared.table, prepared.rules
+    if rules.slots is None:
+        return 0.0, 0.0
+    arrival = table.offers.arrival_ns
+    span = max(1, int(arrival[-1] - arrival[0]))
+    parts = dict(done.parts)
+    on_top = np.bincount(
+        done.slot, weights=sum(parts[name] for name in _ON_TOP) / done.batch / span, minlength=rules.slots
+    )
+    slots = min(rules.slots, rules.admission_limit or rules.slots)
+    loads = [
+        (stream.rate_per_s or 0.0) * load for stream, load in zip(workload.streams, table.load_s, strict=True)
+    ]
+    if not any(loads):
+        return 0.0, 0.0
+    rho = (sum(loads) + float(on_top.sum())) / slots
+    if rules.placement != "static":
+        return rho, rho
+    for stream, load in zip(rules.streams, loads, strict=True):
+        on_top[list(stream.home)] += load / len(stream.home)
+    return rho, max(rho, float(on_top.max()))
+
+
+def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
+    """Work of all batches over slots times the time from first to last arrival (to the last completion where all
+    come at once); 0 for unlimited slots.
+    """
+    one = _one_of_each_batch(done)
+    work = exact_sum((done.completion_ns - done.start_ns)[one])
+    first = int(requests.arrival_ns[0])
+    span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
+    return work / (slots * span) if span and slots else 0.0
+
+
+def _notes(
+    prepared: Prepared, rho: float, fullest: float, unstable: bool, trust: Intervals
+) -> tuple[str, ...]:
+    """What a reader must know before believing the numbers."""
+    workload, own, rules = prepared.workload, prepared.own, prepared.rules
+    said = list(workload.notes)
+    streams = workload.streams
+    planned = [
+        stream for stream in streams if stream.service is None or isinstance(stream.service, ServiceProfile)
+    ]
+    if unstable and fullest > rho:
+        said.append(
+            f"unstable: the fullest slot is at rho = {fullest:.3g}, so its streams' queue grows without end and there "
+            "are no percentiles. Give these streams more slots, or place requests dynamically"
+        )
+    elif unstable:
+        rate = sum(stream.rate_per_s or 0.0 for stream in streams)
+        said.append(
+            f"unstable: rho = {rho:.3g}; the queue grows by {rate * (1.0 - 1.0 / rho):.3g} requests/s without end, so "
+            "there are no percentiles. Lower the rate or add slots"
+        )
+    elif rules.slots is not None and rho >= 1.0:
+        said.append(
+            f"overloaded: rho = {rho:.3g}; the queue grows for as long as the trace lasts, and the percentiles "
+            "say how long that was. Lower the rate or add slots"
+        )
+    if own and all(stream.service is not None or stream.plans for stream in streams):
+        said.append("service times are the workload's own; the plan does not change them")
+    if planned and not workload.contention:
+        said.append("slots do not contend for DRAM: the workload says so")
+    if any(stream.arrivals.recorded and not any(plan.length for plan in stream.plans) for stream in planned):
+        said.append(
+            "every request is one run of the graph at its bound shape; the trace's token counts are not used"
+        )
+    if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
+        said.append("all requests are the same size: the workload states no jitter")
+    if any(stream.arrivals.recorded for stream in streams):
+        said.append("percentiles are exact for this trace" + _of_others(trust))
+    elif not unstable:
+        said.append("synthetic load, from an empty start; nothing is dropped as warm-up")
+    return tuple(said)
+
+
+def _of_others(trust: Intervals) -> str:
+    """What a trace says of other traces like it."""
+    some = "; intervals, by block bootstrap, are for other traces like it" if trust.bounds_s else ""
+    few = f"; it is too short for an interval of {', '.join(trust.too_few)}" if trust.too_few else ""
+    return some + few
+
+
+def _in_whose_place(table: Offered, done: Replayed) -> Replayed:
+    """A fallback plan's time is the base of the plan in whose place it ran, in proportion, and the rest fallback."""
+    instead = table.instead[table.offers.plan]
+    which = np.flatnonzero(instead >= 0)
+    if which.size == 0:
+        return done
+    parts = dict(done.parts)
+    base, fallback = parts["base"].copy(), parts["fallback"].copy()
+    times, size = table.services.base_ns, done.batch[which]
+    own, other = times[table.offers.plan[which], size], times[instead[which], size]
+    for i, ran, meant in zip(which.tolist(), own.tolist(), other.tolist(), strict=True):
+        kept = int(base[i]) * meant // ran if ran else 0
+        fallback[i] += base[i] - kept
+        base[i] = kept
+    parts |= {"base": base, "fallback": fallback}
+    return replace(done, parts=tuple(parts.items()))

@@ -1,0 +1,192 @@
+"""What a workload can be asked beside its tail: which driver, and what if.
+
+Chooses grids, and by which replay; the rest is `drivers` and `whatif`.
+Shapley values are of exact replays. What-ifs on one line for all slots run on the first estimate where slots contend,
+and say so: a curve is dozens of replays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import UsageError
+from .arrivals import exact
+from .drivers import Run, blame, drivers_of
+from .exact import replay
+from .outcome import Prepared
+from .rules import Offers, Replayed, Rules, Services
+from .slowdown import SlowdownTables, can_estimate, first_estimate
+from .whatif import (
+    Limit,
+    batch_sweep,
+    beside_poisson,
+    highest_rate,
+    load_curve,
+    ramp,
+    static_against_dynamic,
+)
+
+_UTILISATIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05)
+_BATCHES = (1, 2, 4, 8, 16, 32)
+_LINGERS_S = (0.0, 0.25, 1.0)
+"""Lingers that are tried, in mean service times of one request."""
+_FREE_REPLAYS = 8_000_000
+"""Requests over all combinations of drivers that are replayed without being asked for, where slots do not contend."""
+
+
+def blamed(prepared: Prepared, asked: bool) -> dict[str, Any] | None:
+    """CONTRACT's ``shapley``; None where it was not `asked` for and takes long: contention, or millions of requests.
+
+    Raises
+    ------
+    UsageError : asked for of a closed loop, whose arrivals are other ones without a driver.
+    """
+    drivers = drivers_of(prepared.setting)
+    if prepared.workload.streams[0].loop is not None:
+        if asked:
+            raise UsageError(
+                "a closed loop has no drivers apart: without one its requests come at other times"
+            )
+        return None
+    replays = prepared.table.alone_ns.size << len(drivers)
+    if not asked and (replays > _FREE_REPLAYS or any(driver.name == "contention" for driver in drivers)):
+        return None
+    return blame(prepared.setting, drivers, replay).document()
+
+
+def sigma(prepared: Prepared) -> list[float] | None:
+    """CONTRACT's ``sigma``: how many times as long the plan of most requests takes while 1, 2, ... slots run it.
+
+    None where slots do not contend.
+    """
+    services, rules = prepared.table.services, prepared.rules
+    if rules.slots is None or not math.isfinite(rules.bandwidth_bytes_per_s) or not services.profiles:
+        return None
+    plan = int(np.argmax(np.bincount(prepared.table.offers.plan)))
+    which = int(services.profile_of[plan, 1])
+    if which < 0:
+        return None
+    return SlowdownTables().of(services.profiles[which], rules).sigma[1:].tolist()
+
+
+def _load(prepared: Prepared, run: Run) -> dict[str, Any]:
+    return load_curve(prepared.setting, run, _rates(prepared), _percentile(prepared)).document()
+
+
+def _ramp(prepared: Prepared, run: Run) -> dict[str, Any]:
+    limit = _limit(prepared)
+    return ramp(
+        load_curve(prepared.setting, run, _rates(prepared), limit.percentile).points, limit
+    ).document()
+
+
+def _rate(prepared: Prepared, run: Run) -> dict[str, Any]:
+    return highest_rate(prepared.setting, run, _limit(prepared), _rates(prepared)).document()
+
+
+def _batch(prepared: Prepared, run: Run) -> dict[str, Any]:
+    known = prepared.table.services.base_ns.shape[1] - 1
+    sizes = [size for size in _BATCHES if size <= known]
+    if len(sizes) < 2:
+        raise UsageError(
+            "what batches cost is known for one request only",
+            where=prepared.workload.path,
+            lever="Set batch.max of a stream to the largest that is to be tried.",
+        )
+    mean_ns = float(prepared.table.alone_ns.mean())
+    lingers = sorted({int(mean_ns * share) for share in _LINGERS_S})
+    return batch_sweep(prepared.setting, run, sizes, lingers, _limit(prepared)).document()
+
+
+def _placement(prepared: Prepared, run: Run) -> dict[str, Any]:
+    homes = {slot for stream in prepared.rules.streams for slot in stream.home}
+    if prepared.rules.slots is None or max(homes) >= prepared.rules.slots:
+        raise UsageError("its streams have no home slots to be placed at", where=prepared.workload.path)
+    return static_against_dynamic(prepared.setting, run, _percentile(prepared)).document()
+
+
+def _poisson(prepared: Prepared, run: Run) -> dict[str, Any]:
+    return beside_poisson(prepared.setting, run, _percentile(prepared), prepared.workload.seed)
+
+
+QUESTIONS: dict[str, Callable[[Prepared, Run], dict[str, Any]]] = {
+    "load": _load,
+    "batch": _batch,
+    "rate": _rate,
+    "ramp": _ramp,
+    "placement": _placement,
+    "poisson": _poisson,
+}
+"""What can be asked: load against latency; batch and linger; the highest rate within the objective; what breaks first;
+static against dynamic placement; recorded beside Poisson arrivals."""
+
+
+def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]]:
+    """CONTRACT's ``whatif[]``: one entry for each of `QUESTIONS` asked; ``first_estimate`` says how it was replayed.
+
+    Raises
+    ------
+    UsageError : an unknown question, or one that this workload does not answer (no objective, one batch size).
+    """
+    if questions and prepared.workload.streams[0].loop is not None:
+        raise UsageError("a closed loop's requests come as they are answered; what-ifs are of given arrivals")
+    tables = SlowdownTables()
+    estimated: list[bool] = []
+
+    def run(offers: Offers, services: Services, rules: Rules) -> Replayed:
+        quickly = can_estimate(rules)
+        estimated.append(quickly and bool(services.profiles))
+        return first_estimate(offers, services, rules, tables) if quickly else replay(offers, services, rules)
+
+    found: list[dict[str, Any]] = []
+    for question in questions:
+        if question not in QUESTIONS:
+            raise UsageError(f"no question {question!r}", lever=f"Ask {', '.join(QUESTIONS)}.")
+        estimated.clear()
+        answer = QUESTIONS[question](prepared, run)
+        found.append(answer | {"first_estimate": any(estimated)})
+    return found
+
+
+def _rates(prepared: Prepared) -> list[float]:
+    """Rates at which the requests' work, in full batches, takes the slots' time in `_UTILISATIONS` parts."""
+    slots = prepared.rules.slots
+    if slots is None:
+        raise UsageError("unlimited slots have no load", where=prepared.workload.path, lever="Set slots.")
+    requests = np.bincount(prepared.table.offers.stream)
+    work_s = float(requests @ np.array(prepared.table.load_s)) / float(requests.sum())
+    return [slots / work_s * share for share in _UTILISATIONS]
+
+
+def _limit(prepared: Prepared) -> Limit:
+    """The objective of the workload, where exactly one stream has one."""
+    objectives = [stream.objective for stream in prepared.workload.streams if stream.objective is not None]
+    if len(objectives) != 1:
+        raise UsageError(
+            "needs one objective to judge by",
+            where=prepared.workload.path,
+            lever="Set slo = { percentile = 0.95, response_s = ... } in one stream.",
+        )
+    (objective,) = objectives
+    return Limit(_name(objective.percentile), int(exact(objective.response_s) * 10**9))
+
+
+def _percentile(prepared: Prepared) -> str:
+    return next(
+        (_name(each.objective.percentile) for each in prepared.workload.streams if each.objective), "p95"
+    )
+
+
+def _name(percentile: float) -> str:
+    """The percentile's name, where what-ifs know it."""
+    names = {0.5: "p50", 0.95: "p95", 0.99: "p99", 0.999: "p999"}
+    if percentile not in names:
+        raise UsageError(
+            f"what-ifs judge p50, p95, p99 or p99.9, not {percentile:g}",
+            lever="Set slo.percentile to one of them.",
+        )
+    return names[percentile]

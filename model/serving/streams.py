@@ -1,0 +1,191 @@
+"""A workload as a value: streams with their requests, what these cost, and the rules that they meet.
+
+Knows no file: `workload.py` reads one. What follows from these values is `offers`' and `serve`'s business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from .arrivals import ClosedLoop
+from .result import Arrivals, ServiceProfile
+from .rules import Discipline, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class GivenService:
+    """``base_ns + per_input_ns * input tokens + per_output_ns * output tokens``; a batch takes `base_ns` once."""
+
+    base_ns: int
+    per_input_ns: int
+    per_output_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnService:
+    """Service times that are drawn: see `arrivals.SERVICE` for the generator.
+
+    Attributes
+    ----------
+    dist : "exponential", "deterministic", "lognormal" of coefficient of variation `cv`, or "two-point": `slow_share`
+        of the requests take `slow_factor` times as long as the others.
+    """
+
+    dist: str
+    mean_s: float
+    cv: float = 0.0
+    slow_share: float = 0.0
+    slow_factor: float = 1.0
+
+    def draw(self, random: np.random.Generator, count: int) -> np.ndarray:
+        """float64[count] ns."""
+        mean_ns = self.mean_s * 1e9
+        if self.dist == "exponential":
+            return random.exponential(mean_ns, count)
+        if self.dist == "lognormal":
+            spread = np.log1p(self.cv**2)
+            return random.lognormal(np.log(mean_ns) - spread / 2.0, np.sqrt(spread), count)
+        if self.dist == "two-point":
+            fast = mean_ns / (1.0 + self.slow_share * (self.slow_factor - 1.0))
+            return np.where(random.random(count) < self.slow_share, fast * self.slow_factor, fast)
+        return np.full(count, mean_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFile:
+    """A saved plan whose cost is not known before it is simulated, with the graph's dims bound as given."""
+
+    path: str
+    bindings: tuple[tuple[str, int], ...]
+
+
+Cost = PlanFile | ServiceProfile | int
+"""What one batch costs: a plan to simulate, its profile, or nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanAt:
+    """A compiled plan: it runs batches of up to `batch` requests of up to `length` tokens (None: of any length)."""
+
+    length: int | None
+    batch: int
+    cost: Cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fallback:
+    """What a request does that no compiled plan holds; exactly one of the last three speaks.
+
+    Attributes
+    ----------
+    max_input_tokens : requests longer than this fall back; None: those longer than the longest plan.
+    num, den : it takes ``num / den`` of the plan's time.
+    plans : it runs another plan (unfused), known at the longest plan's length and batch sizes.
+    recompile_ns : the first request of each such length waits for its plan to be compiled.
+    """
+
+    max_input_tokens: int | None
+    num: int = 1
+    den: int = 1
+    plans: tuple[PlanAt, ...] = ()
+    recompile_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending."""
+
+    windows_ns: tuple[tuple[int, int], ...] = ()
+    num: int = 1
+    den: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """A service-level objective: the share `percentile` of requests answers within `response_s`."""
+
+    percentile: float
+    response_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """One source of requests.
+
+    Attributes
+    ----------
+    rate_per_s : of an endless process; None for a trace.
+    service : None where `plans` or the caller's plan gives the service time.
+    jitter_cv : coefficient of variation of the size, 0 for none.
+    batch, linger_ns : the most requests of a batch, and how long the oldest waits for others.
+    plans : compiled plans per length and batch size; empty where there is one for everything.
+    bind : the graph's dims that length and batch size fill, as ("length", dim) and ("batch", dim).
+    priority : the larger goes first. home : its slots. weight : its part of each round of deficit round robin.
+    loop : the clients of a closed loop, whose requests come as they are answered; the only stream then.
+    """
+
+    name: str
+    arrivals: Arrivals
+    rate_per_s: float | None
+    service: GivenService | DrawnService | ServiceProfile | None
+    jitter_cv: float = 0.0
+    fallback: Fallback | None = None
+    objective: Objective | None = None
+    batch: int = 1
+    linger_ns: int = 0
+    plans: tuple[PlanAt, ...] = ()
+    bind: tuple[tuple[str, str], ...] = ()
+    priority: int = 0
+    home: tuple[int, ...] = (0,)
+    weight: float = 1.0
+    loop: ClosedLoop | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """A whole workload file.
+
+    Attributes
+    ----------
+    slots : None where the machine decides; `UNLIMITED` for a slot for each request.
+    placement, discipline : see `rules.Rules`.
+    contention : False: bandwidth without end.
+    notes : what a reader of the results must know about the file.
+    admission_limit : the most batches in service at one time. shares : (stream, part of the bandwidth).
+    off_home : factor on every slot but a stream's home; None: by the machine's topology.
+    """
+
+    name: str
+    path: str
+    digest: str
+    seed: int
+    slots: int | None
+    placement: Placement
+    contention: bool
+    throttle: Throttle
+    streams: tuple[Stream, ...]
+    notes: tuple[str, ...] = ()
+    admission_limit: int | None = None
+    shares: tuple[tuple[str, float], ...] = ()
+    off_home: Fraction | None = None
+    discipline: Discipline = "fifo"
+    quantum_ns: int = 1_000_000
+
+    @property
+    def plan_files(self) -> tuple[PlanFile, ...]:
+        """Plans that must be simulated before this workload can be served."""
+        costs = [
+            plan.cost
+            for stream in self.streams
+            for plan in (*stream.plans, *(stream.fallback.plans if stream.fallback else ()))
+        ]
+        return tuple(dict.fromkeys(cost for cost in costs if isinstance(cost, PlanFile)))
+
+
+UNLIMITED = 0
+
+UNFUSED = "unfused"
+"""The name that means the graph's plan without any fusion, wherever a plan's file may stand."""
