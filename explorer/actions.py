@@ -25,6 +25,7 @@ class Owner(StrEnum):
     WINDOW = "window"
     EDITOR = "editor"  # edits of the selection: explorer/editor.py
     CANVAS = "canvas"  # keys that only work while the canvas has the focus
+    BLOCKS = "blocks"  # so do these: explorer/canvas/block_hand.py
 
 
 Reason = Callable[["Document"], str]
@@ -77,11 +78,12 @@ def needs_offer(document: Document) -> str:
 
 
 def needs_symbols(document: Document) -> str:
-    """Greyed where the file has no symbolic dims."""
+    """Greyed where the file has no symbolic dims and lacks no shape (each one that it lacks is a warning)."""
     if reason := needs_graph(document):
         return reason
     graph = document.graph
-    return "" if graph is not None and graph.symbols else "This model has no symbolic dims."
+    asks = graph is not None and (graph.symbols or graph.warnings)
+    return "" if asks else "This model has no symbolic dims, and no shape is missing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Action:
     check: bool = False
 
 
-W, E, C = Owner.WINDOW, Owner.EDITOR, Owner.CANVAS
+W, E, C, B = Owner.WINDOW, Owner.EDITOR, Owner.CANVAS, Owner.BLOCKS
 
 ACTIONS: tuple[Action, ...] = (
     # id, text, keys, menu, tip, handler
@@ -122,7 +124,7 @@ ACTIONS: tuple[Action, ...] = (
         "Bind dims…",
         "Ctrl+B",
         "File",
-        "Give symbolic dims their numbers",
+        "Give symbolic dims their numbers, and shapes to what has none",
         "bind_dialog",
         reason=needs_symbols,
     ),
@@ -339,7 +341,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "The closed block that is selected shows what it holds (or Enter, or a double-click)",
         "open_block",
-        C,
+        B,
         needs_chosen,
         rule=True,
     ),
@@ -350,7 +352,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "The block around what is selected becomes one box (or Shift+Enter)",
         "close_block",
-        C,
+        B,
         needs_chosen,
     ),
     Action(
@@ -360,7 +362,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "See every operator",
         "open_all_blocks",
-        C,
+        B,
         needs_graph,
     ),
     Action(
@@ -370,7 +372,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "Layers and stages as one box each",
         "close_all_blocks",
-        C,
+        B,
         needs_graph,
     ),
     Action("view.next_dock", "Next panel", "F6", "View", "Move the focus on", "next_dock", rule=True),
@@ -462,7 +464,7 @@ def build(owners: Mapping[Owner, Any], parent: QWidget, canvas: QWidget) -> dict
         made.setStatusTip(entry.tip)
         made.setToolTip(entry.tip)
         made.triggered.connect(_without_arguments(getattr(owners[entry.owner], entry.handler)))
-        if entry.owner is Owner.CANVAS:
+        if entry.owner in (Owner.CANVAS, Owner.BLOCKS):
             made.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             canvas.addAction(made)
         else:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .window import Window
 
 FRAMES = 120
+BLOCKS = 8  # opened one after the other
 LIMIT_S = 300.0
 
 
@@ -162,6 +163,11 @@ class Bench:
         yield Measurement("  pan, all in view: frame", self._pan(window), goal)
         yield Measurement("  zoom, from all to a few: frame", self._zoom(window), goal)
         yield Measurement("  pan, a few in view: frame", self._pan(window), goal)
+        opened, found = self._blocks(window)
+        if opened:
+            yield Measurement("  open a closed block to its picture", opened, 0.300)
+        if found:
+            yield Measurement("  go to an operator in a closed block to its picture", found, 0.300)
         costs, tails = self._edits(window)
         yield Measurement("  edit in the middle to its numbers", costs, 0.016)
         if tails:
@@ -183,6 +189,7 @@ class Bench:
         document, canvas = window.document, window.canvas
         if document.graph is graph:  # the file was opened a moment ago: let it settle, then begin again
             self._until(lambda: document.runner.is_idle, "the first numbers")
+        unfused = Plan.unfused(len(graph.operators))  # a file's is made where the file is read
         self._application.processEvents()
         began = time.perf_counter()
         seen: dict[str, float] = {}
@@ -192,7 +199,7 @@ class Bench:
                 seen[name] = time.perf_counter() - began
 
         document.engine.forget()
-        document.set_graph(graph)
+        document.set_graph(graph, unfused=unfused)
 
         def complete() -> bool:
             if "picture" not in seen:
@@ -230,6 +237,29 @@ class Bench:
             out.append(self._frame(window))
             self._application.processEvents()
         return tuple(out)
+
+    def _blocks(self, window: Window) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Open closed blocks one by one, the first ones; then close them and go to operators inside them."""
+        canvas = window.canvas
+        folding = canvas.scene.folding
+        some = folding.blocks[:: max(1, len(folding.blocks) // BLOCKS)][:BLOCKS]
+        opened: list[float] = []
+        found: list[float] = []
+        for block in some:
+            operator = int(folding.operators(block)[-1])
+            for change, times in (
+                (lambda chosen=block: canvas.stage.fold(canvas.scene.folding.opening([chosen])), opened),
+                (lambda inside=operator: canvas.blocks.uncover((inside,)), found),
+            ):
+                began = time.perf_counter()
+                change()
+                self._until(lambda: not canvas.stage.is_folding, "the block")
+                self._frame(window)
+                times.append(time.perf_counter() - began)
+                canvas.stage.fold(folding)
+                self._until(lambda: not canvas.stage.is_folding, "the block")
+        self._until(partial(_rests, window), "rest")
+        return tuple(opened), tuple(found)
 
     def _edits(self, window: Window) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Toggle edges in the middle, each a structure that the cache has not seen; undo between."""

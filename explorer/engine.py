@@ -7,6 +7,7 @@ more than the window may wait.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from model.cost.result import CostRequest, CostResult
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
+from model.packaged import input_file
 from model.plan.plan import Plan
 
 from .digest import Digest
@@ -62,6 +64,14 @@ class Engine:
 
         return load_graph(source, bindings, cancelled)
 
+    def digest_of(self, source: str) -> str:
+        """The digest of a file, or of a sample, as its graph will have it; empty where it cannot be read."""
+        try:
+            path = input_file(source, "sample_graphs", ".onnx", "no such file", "Choose another.")
+            return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+        except (OSError, FileError):
+            return ""
+
     def rebind(
         self, graph: OperatorGraph, plan: Plan, bindings: Mapping[str, int], cancelled: Callable[[], bool]
     ) -> tuple[OperatorGraph, Carried | None]:
@@ -103,6 +113,7 @@ class Engine:
         """The file's own fusions, else one contraction with its pointwise tail per group."""
         from model.plan.starting import starting_plan
 
+        _ = graph.successors, graph.links  # what the first edit asks for on the GUI thread
         return starting_plan(graph).plan
 
     def simulate(self, request: CostRequest) -> CostResult:

@@ -36,6 +36,7 @@ from PySide6.QtWidgets import (
 
 from model.cost.result import CostResult
 from model.cost.why import why as cost_why
+from model.graph.bindings import bindings_text
 from model.graph.dtypes import SHORT, is_float
 from model.graph.graph import OperatorGraph
 from model.packaged import folder, headline
@@ -512,7 +513,7 @@ class Header(QFrame):
         self.precision.show_current(
             document.precision or self._file_precision, document.precision or FILE_PRECISION
         )
-        bound = " · ".join(f"{name} {value:,}" for name, value in graph.bindings)
+        bound = " · ".join(f"{name} {text}" for name, text in bindings_text(dict(graph.bindings)).items())
         count = f"{len(graph.operators):,} operators in {len(plan.groups):,} groups"
         self.binding.setText(" · ".join(part for part in (bound, count) if part))
         self.binding.setToolTip(self.binding.text())

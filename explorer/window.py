@@ -27,13 +27,17 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from model.errors import TilewrightError
+from model.graph.bindings import bindings_text
 from model.packaged import folder
 
 from . import actions, export, look
 from .actions import ACTIONS, Owner
+from .bind_dialog import BindDialog
+from .bound import remember, remembered
+from .canvas.folding import CLOSED_ABOVE
 from .canvas.view import GraphCanvas
 from .chooser import Chooser, Entry
-from .dialogs import BindDialog, KeySheet, about_text
+from .dialogs import KeySheet, about_text
 from .docks import Docks, on_screen, screens
 from .document import Document
 from .editor import Editor
@@ -53,6 +57,7 @@ from .statusline import StatusLine
 from .tiles import TileEditor
 
 MOST_RECENT = 10
+CLOSED = "blocks/closed"  # setting: small models open with their blocks closed as well
 FOLDER, PLAN_FOLDER = "folder", "plan_folder"  # settings: where files, and plans, were last
 MODEL_FILES = "Models and plans (*.onnx *.pt2 *.mlir *.hlo *.txt *.dot *.json);;All files (*)"
 
@@ -74,6 +79,8 @@ class Window(QMainWindow):
         self.editor = Editor(document)
         self._found: tuple[Found, ...] = ()
         self._choosing: Chooser | None = None
+        self._as_last_time: dict[str, int] = {}  # what was remembered for the file that is read
+        self._bound: dict[str, int] | None = None  # what was given in the dialog for the file that is read
         self.setWindowTitle("Tilewright")
         self.setAcceptDrops(True)
         self.header = Header(document)
@@ -105,9 +112,13 @@ class Window(QMainWindow):
         self.setCentralWidget(middle)
         self.status = StatusLine(document)
         self.setStatusBar(self.status)
-        self.actions_by_id = actions.build(
-            {Owner.WINDOW: self, Owner.EDITOR: self.editor, Owner.CANVAS: self.canvas}, self, self.canvas
-        )
+        owners = {
+            Owner.WINDOW: self,
+            Owner.EDITOR: self.editor,
+            Owner.CANVAS: self.canvas,
+            Owner.BLOCKS: self.canvas.blocks,
+        }
+        self.actions_by_id = actions.build(owners, self, self.canvas)
         self._make_menus()
         self._connect()
         self._restore()
@@ -156,6 +167,7 @@ class Window(QMainWindow):
         self.tiles.left.connect(self.canvas.setFocus)
         self.start.wanted.connect(self.open)
         self.start.browse.connect(self.open_dialog)
+        self.start.closing.connect(self._close_blocks)
         self.start.back.connect(lambda: self.pages.setCurrentWidget(self.docks))
         self.status.cancel.clicked.connect(self.cancel_background)
         self.header.machine.chosen.connect(document.choose_hardware)
@@ -181,6 +193,7 @@ class Window(QMainWindow):
     # -- layout and theme --------------------------------------------------------------------------
     def _restore(self) -> None:
         self.start.show_recent(self.recent_files())
+        self.start.close_blocks.setChecked(str(self.settings.value(CLOSED, "false")) == "true")
         self.resize(1400, 880)
         geometry = self.settings.value("window/geometry")
         if isinstance(geometry, QByteArray):
@@ -191,6 +204,12 @@ class Window(QMainWindow):
         state = self.settings.value("window/docks")
         if state is not None:
             self.docks.restore_layout(state)
+
+    @Slot(bool)
+    def _close_blocks(self, always: bool) -> None:
+        """Whether small models open with their blocks closed as well."""
+        self.settings.setValue(CLOSED, "true" if always else "false")
+        self.canvas.stage.closed_above = 0 if always else CLOSED_ABOVE
 
     def reset_layout(self) -> None:
         """All panels back in their places."""
@@ -231,7 +250,13 @@ class Window(QMainWindow):
         if not source.endswith(".json") and not self._may_leave():
             return
         self.start.show_error("")
-        self.document.open(source)
+        self._bound, self._as_last_time = None, {}
+        kept = remembered(self.settings, source)
+        if kept is None:
+            self.document.open(source)
+        else:
+            self._as_last_time = kept.bindings
+            self.document.open(source, kept.bindings, kept.digest)
 
     def open_dialog(self) -> None:
         """Ask for a file."""
@@ -248,13 +273,19 @@ class Window(QMainWindow):
         self.pages.setCurrentWidget(self.start)
 
     def bind_dialog(self) -> None:
-        """Ask for the numbers of symbolic dims and read the model again."""
+        """Ask for the numbers of symbolic dims and for missing shapes, and read the model again."""
         graph = self.document.graph
         if graph is None:
             return
         dialog = BindDialog(self, graph)
-        dialog.accepted.connect(lambda: self.document.rebind(dialog.bindings()))
+        dialog.accepted.connect(lambda: self._rebind(dialog.bindings()))
+        dialog.defaults_wanted.connect(lambda: self._rebind({}))
         self._open_dialog(dialog)
+
+    def _rebind(self, bindings: dict[str, int]) -> None:
+        """Read the open model with these numbers; they are remembered once it could be read."""
+        self._bound = bindings
+        self.document.rebind(bindings)
 
     def load_plan(self) -> None:
         """Ask for a plan of the open model."""
@@ -287,8 +318,15 @@ class Window(QMainWindow):
             return
         if graph.path:
             self._add_recent(graph.path)
+            if self._bound is not None:
+                remember(self.settings, graph, self._bound)
+                self._bound = None
         count = len(graph.operators)
         words = f"{graph.name}: {count:,} operator{'s' if count != 1 else ''}."
+        if self._as_last_time and self._as_last_time.items() <= dict(graph.bindings).items():
+            numbers = ", ".join(f"{k}={v}" for k, v in bindings_text(self._as_last_time).items())
+            words = f"{words} Bound as last time: {numbers}. Ctrl+B changes that."
+        self._as_last_time = {}
         if graph.warnings:
             first, others = graph.warnings[0], len(graph.warnings) - 1
             lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever
@@ -494,7 +532,7 @@ class Window(QMainWindow):
     def _uncover(self, operator: int) -> None:
         """Like `_go`, and what hides the operator opens: pointing alone opens nothing."""
         self.document.select((operator,))
-        self.canvas.uncover((operator,))
+        self.canvas.blocks.uncover((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""
@@ -561,6 +599,7 @@ class Window(QMainWindow):
     def cancel_background(self) -> None:
         """Forget what waits and the answer of what runs."""
         self.document.runner.cancel()
+        self.canvas.stage.cancelled()
         self.document.said.emit("Cancelled. Any edit computes again.", "note")
 
     def key_sheet(self) -> None:

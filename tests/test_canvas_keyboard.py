@@ -10,7 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from explorer.canvas import legend
 from explorer.canvas.camera import Camera
-from explorer.canvas.layout import LayoutRequest, lay_out, provisional
+from explorer.canvas.layout import LayoutRequest, lay_out
+from explorer.canvas.quick import provisional
 from explorer.canvas.view import GraphCanvas
 from explorer.digest import Digest
 from explorer.document import Document

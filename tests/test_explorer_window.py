@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
+from explorer.bind_dialog import BindDialog
 from explorer.chooser import Chooser, Entry, matching
-from explorer.dialogs import BindDialog, KeySheet, key_rows
+from explorer.dialogs import KeySheet, key_rows
 from explorer.docks import PLACES, on_screen
 from explorer.document import Document
 from explorer.panels.panel import Panel
@@ -87,7 +88,12 @@ def test_every_action_is_in_a_menu_in_the_palette_and_leads_to_a_method(window):
     in_menus = {
         found.objectName() for top in window.menuBar().actions() for found in top.menu().actions() if found
     }
-    owners = {Owner.WINDOW: window, Owner.EDITOR: window.editor, Owner.CANVAS: window.canvas}
+    owners = {
+        Owner.WINDOW: window,
+        Owner.EDITOR: window.editor,
+        Owner.CANVAS: window.canvas,
+        Owner.BLOCKS: window.canvas.blocks,
+    }
     for action in ACTIONS:
         assert action.id in in_menus
         assert callable(getattr(owners[action.owner], action.handler))

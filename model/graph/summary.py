@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Any
 
 from ..terminal import TOOL, columns, quantity
+from .bindings import bindings_text
 from .graph import Operator, OperatorGraph, Tensor, TensorRole
 from .hierarchy import hierarchy, parameter_bytes
 from .load import size_text
@@ -148,10 +149,11 @@ def text_summary(graph: OperatorGraph, rows: int = ROWS) -> str:
 def _head(graph: OperatorGraph) -> str:
     kinds = Counter(operator.kind.value for operator in graph.operators)
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+    bound = bindings_text(dict(graph.bindings))
     rows = [
         ("inputs", _values(graph, lambda t: t.role is TensorRole.INPUT)),
         ("outputs", _values(graph, lambda t: t.is_output)),
-        ("bindings", ", ".join(f"{printable(name)}={number}" for name, number in graph.bindings) or "none"),
+        ("bindings", ", ".join(f"{printable(name)}={text}" for name, text in bound.items()) or "none"),
         ("operators", f"{len(graph.operators)}: {counted}"),
         ("multiply-accumulates", quantity(graph.macs, "MAC")),
         ("parameters", quantity(graph.parameter_bytes, "B")),
