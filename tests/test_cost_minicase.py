@@ -68,7 +68,7 @@ def test_the_shared_bus_turns_the_order_round(results: dict[str, CostResult]) ->
     for name, result in results.items():
         slots, bandwidth = 8, 68e9
         stretched[name] = sum(
-            group.phases["base_ns"].sum() * (1 + contention(group, slots, bandwidth)[1])
+            group.phases["base_ns"].sum() * (1 + contention(group.phases, slots, bandwidth)[1])
             for group in result.groups
         )
     assert stretched["max"] > 1.1 * stretched["back"]
