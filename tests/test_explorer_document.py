@@ -35,10 +35,9 @@ def document(qtbot):
 
 def settle(qtbot, document: Document) -> None:
     """Until nothing runs, nothing waits and every answer has arrived."""
-    qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
-    qtbot.wait(1)
-    qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
-    qtbot.wait(1)
+    for _ in range(5):  # opening takes four jobs one after another: file, plan, cost, tail
+        qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
+        qtbot.wait(1)
 
 
 def opened(qtbot, document: Document, *, served: bool = False) -> None:
