@@ -481,13 +481,13 @@ def _loops_of(
                 o = node.operator
                 own = [(d, TILED) for d in private[o]] + [(d, SINGLE) for d in elements[o]]
                 paths[o] = [*outside, *range(len(rows), len(rows) + len(own))]
-                rows.extend((d, kind, 1, o, o) for d, kind in own)
+                rows.extend((d, kind, 1, o, o, 1) for d, kind in own)
                 members.append(o)
                 continue
             number = len(rows)
             rows.append(())
             inside = visit(node.body, [*outside, number])
-            rows[number] = (node.dim, TILED, 1, inside[0], inside[-1])
+            rows[number] = (node.dim, TILED, 1, inside[0], inside[-1], 1)  # no core shares a sum
             members.extend(inside)
         return members
 
