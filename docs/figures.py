@@ -97,7 +97,8 @@ def alone() -> str:
     for plan in ("unfused", *PLANS):
         result = cost(plan)
         phases = service_phases(result)
-        load, stretch = contention(phases, 8, machine().memory[0].bandwidth_bytes_per_s)
+        profile = profile_of(result)
+        load, stretch = contention(phases, profile.slots, profile.bandwidth_bytes_per_s)
         figures = [int(phases[name].sum()) / 1e6 for name in ("bytes", "refetch", "spill")]
         rows.append(
             [
