@@ -157,6 +157,15 @@ ACTIONS: tuple[Action, ...] = (
         reason=needs_graph,
     ),
     Action(
+        "plan.packaged",
+        "Packaged plan…",
+        "",
+        "File",
+        "Load a plan that comes with a sample: one undo entry",
+        "choose_plan",
+        reason=needs_graph,
+    ),
+    Action(
         "export.picture",
         "Export canvas as PNG…",
         "Ctrl+E",

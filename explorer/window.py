@@ -28,7 +28,7 @@ from shiboken6 import isValid
 
 from model.errors import TilewrightError
 from model.graph.bindings import bindings_text
-from model.packaged import folder
+from model.packaged import folder, headline
 
 from . import actions, export, look
 from .actions import ACTIONS, Owner
@@ -306,6 +306,15 @@ class Window(QMainWindow):
         if name:
             self._keep_folder(name, PLAN_FOLDER)
             self.document.open(name)
+
+    def choose_plan(self) -> None:
+        """Offer the plans that come with samples; one of another model is refused as any file is."""
+        entries = []
+        for path in sorted((folder("assets") / "plans").glob("*.json")):
+            about = headline(path.with_suffix(".txt"))
+            use = lambda chosen=str(path): self.document.open(chosen)  # noqa: E731
+            entries.append(Entry(path.stem, about, f"{path.stem} {about}".lower(), use))
+        self._choose("Packaged plan", "Name, model or machine", entries)
 
     def _machine_dialog(self) -> None:
         self._toml_dialog("Machine", self.document.choose_hardware)

@@ -823,3 +823,20 @@ def test_a_plan_just_loaded_counts_as_saved_until_the_next_edit(qtbot, window, t
     assert document.undo_stack.isClean()
     document.commit(merged(document.plan, 0), "Fuse")
     assert not document.undo_stack.isClean()
+
+
+def test_packaged_plans_are_offered_by_name_and_opened(qtbot, window, monkeypatch):
+    fill(qtbot, window)
+    opened: list[str] = []
+    monkeypatch.setattr(window.document, "open", opened.append)
+    window.choose_plan()
+    entries = window._choosing._entries
+    assert [entry.text for entry in entries] == [
+        "mini-case-boundary-back",
+        "mini-case-maximum",
+        "mini-case-moderate",
+    ]
+    assert all(entry.remark.startswith("mini_case on npu-8-slots") for entry in entries)
+    entries[1].call()
+    window._choosing.reject()
+    assert [Path(name).name for name in opened] == ["mini-case-maximum.json"]

@@ -72,6 +72,7 @@ def test_every_packaged_machine_loads_and_is_what_its_name_says():
         "eyeriss-like",
         "gemmini",
         "h100",
+        "npu-8-slots",
         "one-buffer",
         "rtx4090",
         "systolic-32",

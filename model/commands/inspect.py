@@ -20,7 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a model file (ONNX, .pt2, StableHLO, HLO, DOT), or the name of a sample (`tilewright samples`)",
     )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
-    parser.add_argument("--plan", default=None, help="a saved plan: also its groups' dims and loop trees")
+    parser.add_argument(
+        "--plan", default=None, help="a saved plan or a packaged one: also its groups' dims and loop trees"
+    )
     parser.add_argument("--all", action="store_true", help="list every operator")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 

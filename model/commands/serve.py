@@ -38,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
     configure_load(parser)
     parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine (with GRAPH)")
-    parser.add_argument("--plan", default=None, help="a saved plan (with GRAPH); none: the starting plan")
+    parser.add_argument(
+        "--plan", default=None, help="a saved plan or a packaged one (with GRAPH); none: the starting plan"
+    )
     parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
     parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         default=None,
-        help="a saved plan; none: the file's own fusions (HLO), else contractions with their tails",
+        help="a saved plan or a packaged one; none: the file's own fusions (HLO), else contractions with their tails",
     )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
     parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
