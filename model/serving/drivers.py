@@ -97,7 +97,8 @@ def drivers_of(setting: Setting) -> tuple[Driver, ...]:
         "fallback": bool((offers.fallback[:, 0] != offers.fallback[:, 1]).any())
         or (setting.instead is not None and bool((setting.instead[offers.plan] >= 0).any())),
         "static_partition": rules.placement in _PARTITIONED,
-        "throttle": rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0,
+        "throttle": rules.heat is not None
+        or (rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0),
         "contention": math.isfinite(rules.bandwidth_bytes_per_s)
         and any(profile.bytes > 0 for profile in services.profiles),
     }
@@ -116,6 +117,9 @@ def _without_fallback(setting: Setting) -> Setting:
     if setting.instead is not None:
         meant = setting.instead[offers.plan]
         offers = replace(offers, plan=np.where(meant >= 0, meant, offers.plan))
+    if offers.generation is not None:
+        streams = tuple(replace(each, beyond=(1, 1)) for each in offers.generation.streams)
+        offers = replace(offers, generation=replace(offers.generation, streams=streams))
     return replace(setting, offers=offers)
 
 
@@ -123,7 +127,7 @@ _OFF: dict[str, Callable[[Setting], Setting]] = {
     "queueing": lambda setting: _rules(setting, slots=None),  # a slot for each request
     "fallback": _without_fallback,
     "static_partition": lambda setting: _rules(setting, placement="dynamic"),
-    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None),
+    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None, heat=None),
     "contention": lambda setting: _rules(setting, bandwidth_bytes_per_s=math.inf),
 }
 
@@ -183,6 +187,11 @@ def _overloaded(setting: Setting, done: Replayed) -> bool:
     span = int(arrival[-1] - arrival[0])
     if rules.slots is None or span == 0:
         return False
+    if done.generated is not None:
+        busy = done.generated.busy_ns
+        return exact_sum(busy) >= rules.slots * span or (
+            rules.placement in _PARTITIONED and int(busy.max()) >= span
+        )
     work = done.completion_ns - done.start_ns
     if (done.batch > 1).any():
         work = work // done.batch  # of a batch, each its part
