@@ -6,6 +6,8 @@ override the workload's own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QDoubleSpinBox, QHBoxLayout, QLabel, QSpinBox
 
@@ -135,7 +137,10 @@ class Latency(Panel):
         return row
 
     def _set_load(self) -> None:
-        self.document.set_load(self.slots.value() or None, self.rate.value() or None)
+        load = self.document.load
+        if load is not None:
+            slots, rate_per_s = self.slots.value() or None, self.rate.value() or None
+            self.document.set_load(replace(load, slots=slots, rate_per_s=rate_per_s))
 
     def redraw(self) -> None:
         """The newest serving result beside the baseline's."""
@@ -184,10 +189,10 @@ class Latency(Panel):
 
     def _read_controls(self) -> None:
         """Show the document's values without setting them again."""
-        for widget, value in (
-            (self.slots, self.document.slots or 0),
-            (self.rate, self.document.rate_per_s or 0.0),
-        ):
+        load = self.document.load
+        if load is None:
+            return
+        for widget, value in ((self.slots, load.slots or 0), (self.rate, load.rate_per_s or 0.0)):
             if not widget.hasFocus() and widget.value() != value:
                 widget.blockSignals(True)
                 widget.setValue(value)  # type: ignore[arg-type]
