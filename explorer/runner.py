@@ -34,11 +34,12 @@ class Lane(IntEnum):
     ROWS = 6  # of a table that goes through every operator or tensor
     RELAYOUT = 7  # place them again after an edit: the numbers go first
     EXACT = 8  # the tail, replayed exactly
-    BASELINE = 9  # the pinned plan's own numbers
-    GRADIENT = 10  # what every boundary would change
-    MAP = 11  # tile against tile
-    INDEX = 12  # what find searches
-    DRIVERS = 13  # what the tail is owed to
+    QUEUE = 9  # the replay over time
+    BASELINE = 10  # the pinned plan's own numbers
+    GRADIENT = 11  # what every boundary would change
+    MAP = 12  # tile against tile
+    INDEX = 13  # what find searches
+    DRIVERS = 14  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)
