@@ -179,11 +179,13 @@ class Results(QObject):
             self.baseline = replace(baseline, totals=result.baseline)
             self.baseline_changed.emit()
         self.cost_changed.emit(result)
-        if not self._runner.has_waiting(Lane.COST):
-            if self._followed == (result.request.revision, self._load_epoch):
-                self._ask_baseline()
-            else:  # it does not fit, or the load is another one by now
-                self._ask_serving()
+        followed, here = self._followed, (result.request.revision, self._load_epoch)
+        if self._runner.has_waiting(Lane.COST) or followed[0] > here[0]:
+            return  # a newer cost is on its way, and asking for this one's tail would take the place of that one's
+        if followed == here:
+            self._ask_baseline()
+        else:  # it does not fit, or the load is another one by now
+            self._ask_serving()
 
     # -- serving -----------------------------------------------------------------------------------
     def _ask_serving(self) -> None:

@@ -101,3 +101,18 @@ def test_knobs_say_what_is_served_and_leave_the_file_alone():
     own = replace(two, streams=(stream("a", home=(3,)), stream("b")))
     assert [s.home for s in Load(own, placement="static").applied(own, 4).streams] == [(3,), (0,)]
     assert Load(two, placement="home-first", slots=1).applied(two, 4).streams[1].home == (0,)
+
+
+def test_a_cost_that_comes_late_does_not_take_the_place_of_the_newer_plans_tail(qtbot, document, monkeypatch):
+    """The worker has begun the tail of a newer plan: asking for this one's would replace that in its lane."""
+    settle(qtbot, document)
+    results, digest = document.results, document.digest
+    request = digest.result.request
+    late = replace(
+        digest, result=replace(digest.result, request=replace(request, revision=request.revision + 1))
+    )
+    results._followed = (request.revision + 2, results._load_epoch)
+    asked: list[object] = []
+    monkeypatch.setattr(document.runner, "submit", asked.append)
+    results._take_cost(late, results.epoch)
+    assert document.cost is late.result and asked == []
