@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .window import Window
 
 REQUESTS = 12_000
-LOAD = 0.6
+LOAD = 0.3
 """Of the slots' time, at the starting plan: high enough for slots to contend and a queue to build."""
 ZOOM = 0.8
 STEPS = 8

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -128,7 +128,7 @@ class Bench:
             return list(self._drag_rows(window, source, folder))
 
     @contextmanager
-    def _window(self, folder: Path) -> Iterator[Window]:
+    def _window(self, folder: Path) -> Generator[Window]:
         """A window with kernels loaded and a machine chosen."""
         from PySide6.QtCore import QSettings
 

@@ -32,6 +32,7 @@ HUES = {
     "base": 2,
     "fallback": 3,
     "stall_burst": 1,
+    "stall_steady": 3,
     "stall_spill": 4,
     "batch_wait": 6,
 }
