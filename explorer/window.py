@@ -50,6 +50,7 @@ from .panels.groups import GroupsTable
 from .panels.heatmap import Heatmap
 from .panels.history import History
 from .panels.latency import Latency
+from .panels.queue import Queue
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
@@ -94,6 +95,7 @@ class Window(QMainWindow):
             RegisterGauges(document),
             Latency(document),
             DemandProfile(document),
+            Queue(document),
             GroupsTable(document),
             Explanation(document),
         )
