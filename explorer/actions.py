@@ -25,6 +25,7 @@ class Owner(StrEnum):
     WINDOW = "window"
     EDITOR = "editor"  # edits of the selection: explorer/editor.py
     CANVAS = "canvas"  # keys that only work while the canvas has the focus
+    BLOCKS = "blocks"  # so do these: explorer/canvas/block_hand.py
 
 
 Reason = Callable[["Document"], str]
@@ -54,6 +55,15 @@ def needs_chosen(document: Document) -> str:
     return needs_graph(document) or ("" if document.selection else "Nothing is selected.")
 
 
+def needs_nested(document: Document) -> str:
+    """Greyed until a control-flow operator is selected whose nested graphs were read."""
+    if reason := needs_chosen(document):
+        return reason
+    graph = document.graph
+    inside = graph is not None and any(graph.operators[i].runs for i in document.selection)
+    return "" if inside else "What is selected holds no nested graph: If, Loop and Scan do."
+
+
 def needs_cost(document: Document) -> str:
     """Greyed until there is a result."""
     if reason := needs_graph(document):
@@ -77,11 +87,12 @@ def needs_offer(document: Document) -> str:
 
 
 def needs_symbols(document: Document) -> str:
-    """Greyed where the file has no symbolic dims."""
+    """Greyed where the file has no symbolic dims and lacks no shape (each one that it lacks is a warning)."""
     if reason := needs_graph(document):
         return reason
     graph = document.graph
-    return "" if graph is not None and graph.symbols else "This model has no symbolic dims."
+    asks = graph is not None and (graph.symbols or graph.warnings)
+    return "" if asks else "This model has no symbolic dims, and no shape is missing."
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,7 @@ class Action:
     check: bool = False
 
 
-W, E, C = Owner.WINDOW, Owner.EDITOR, Owner.CANVAS
+W, E, C, B = Owner.WINDOW, Owner.EDITOR, Owner.CANVAS, Owner.BLOCKS
 
 ACTIONS: tuple[Action, ...] = (
     # id, text, keys, menu, tip, handler
@@ -122,7 +133,7 @@ ACTIONS: tuple[Action, ...] = (
         "Bind dims…",
         "Ctrl+B",
         "File",
-        "Give symbolic dims their numbers",
+        "Give symbolic dims their numbers, and shapes to what has none",
         "bind_dialog",
         reason=needs_symbols,
     ),
@@ -143,6 +154,15 @@ ACTIONS: tuple[Action, ...] = (
         "File",
         "Load a plan for this model: one undo entry",
         "load_plan",
+        reason=needs_graph,
+    ),
+    Action(
+        "plan.packaged",
+        "Packaged plan…",
+        "",
+        "File",
+        "Load a plan that comes with a sample: one undo entry",
+        "choose_plan",
         reason=needs_graph,
     ),
     Action(
@@ -339,7 +359,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "The closed block that is selected shows what it holds (or Enter, or a double-click)",
         "open_block",
-        C,
+        B,
         needs_chosen,
         rule=True,
     ),
@@ -350,8 +370,17 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "The block around what is selected becomes one box (or Shift+Enter)",
         "close_block",
-        C,
+        B,
         needs_chosen,
+    ),
+    Action(
+        "view.nested",
+        "Look inside",
+        "Shift+I",
+        "View",
+        "The nested graphs of the selected If, Loop or Scan (or a double-click on it)",
+        "show_nested",
+        reason=needs_nested,
     ),
     Action(
         "block.open_all",
@@ -360,7 +389,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "See every operator",
         "open_all_blocks",
-        C,
+        B,
         needs_graph,
     ),
     Action(
@@ -370,7 +399,7 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         "Layers and stages as one box each",
         "close_all_blocks",
-        C,
+        B,
         needs_graph,
     ),
     Action("view.next_dock", "Next panel", "F6", "View", "Move the focus on", "next_dock", rule=True),
@@ -462,7 +491,7 @@ def build(owners: Mapping[Owner, Any], parent: QWidget, canvas: QWidget) -> dict
         made.setStatusTip(entry.tip)
         made.setToolTip(entry.tip)
         made.triggered.connect(_without_arguments(getattr(owners[entry.owner], entry.handler)))
-        if entry.owner is Owner.CANVAS:
+        if entry.owner in (Owner.CANVAS, Owner.BLOCKS):
             made.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
             canvas.addAction(made)
         else:

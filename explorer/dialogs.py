@@ -1,6 +1,6 @@
-"""Small dialogs: numbers for symbolic dims, the key sheet, about.
+"""Small dialogs: the key sheet, about.
 
-Knows the graph's symbols and the list of actions. Changes nothing itself: values come back by `accept`.
+Knows the list of actions.
 """
 
 from __future__ import annotations
@@ -12,17 +12,13 @@ import PySide6
 from PySide6.QtCore import Qt, qVersion
 from PySide6.QtWidgets import (
     QDialog,
-    QDialogButtonBox,
-    QFormLayout,
     QLabel,
     QScrollArea,
-    QSpinBox,
     QVBoxLayout,
     QWidget,
 )
 
 import model
-from model.graph.graph import OperatorGraph
 
 from .actions import ACTIONS, shortcuts
 from .look import GRID
@@ -31,6 +27,7 @@ GESTURES = (
     ("Drag a cut chip or a hull's rim", "Move the boundary along the flow"),
     ("Double-click a chip", "Fuse or cut"),
     ("Double-click a block or its name", "Open or close it"),
+    ("Double-click an If, Loop or Scan", "Look inside"),
     ("Drag an operator onto a hull", "Move it to that group"),
     ("Shift and drag", "Box select"),
     ("Hold C and drag", "Knife: cut every edge crossed"),
@@ -39,47 +36,6 @@ GESTURES = (
     ("Esc", "Leave a gesture without a trace"),
     ("Enter", "Take the fix that is offered; else open the selected block (Shift: close it)"),
 )
-
-
-class BindDialog(QDialog):
-    """A number for each symbolic dim."""
-
-    def __init__(self, parent: QWidget, graph: OperatorGraph) -> None:
-        super().__init__(parent)
-        self.setWindowTitle("Bind dims")
-        self.fields: dict[str, QSpinBox] = {}
-        bound = dict(graph.bindings)
-        form = QFormLayout()
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignVCenter)
-        form.setHorizontalSpacing(4 * GRID)
-        for symbol in graph.symbols:
-            field = QSpinBox()
-            field.setRange(1, 2**31 - 1)
-            field.setValue(bound.get(symbol, 1))
-            field.setAccessibleName(symbol)
-            self.fields[symbol] = field
-            label = QLabel(symbol)
-            label.setFixedHeight(field.sizeHint().height())
-            label.setBuddy(field)
-            form.addRow(label, field)
-        words = QLabel("The model is read again with these numbers; its groups are kept.")
-        words.setProperty("muted", True)
-        words.setWordWrap(True)
-        buttons = QDialogButtonBox(
-            QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel
-        )
-        buttons.accepted.connect(self.accept)
-        buttons.rejected.connect(self.reject)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(4 * GRID, 4 * GRID, 4 * GRID, 3 * GRID)
-        layout.setSpacing(3 * GRID)
-        layout.addWidget(words)
-        layout.addLayout(form)
-        layout.addWidget(buttons)
-
-    def bindings(self) -> dict[str, int]:
-        """Symbol to number."""
-        return {symbol: field.value() for symbol, field in self.fields.items()}
 
 
 def key_rows() -> list[tuple[str, list[tuple[str, str]]]]:

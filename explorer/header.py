@@ -36,6 +36,7 @@ from PySide6.QtWidgets import (
 
 from model.cost.result import CostResult
 from model.cost.why import why as cost_why
+from model.graph.bindings import bindings_text
 from model.graph.dtypes import SHORT, is_float
 from model.graph.graph import OperatorGraph
 from model.packaged import folder, headline
@@ -159,6 +160,7 @@ def _percentile(
     if name in serving.too_few:
         return MetricValue(name, look.NO_NUMBER, "", "too few requests", behind=behind)
     ns = serving.p95_ns if name == "p95" else serving.p99_ns
+    caption = f"{name} · estimate" if serving.first_estimate else name
     aside = state = against = ""
     base = baseline.serving if baseline is not None else None
     if base is not None and base.unstable:
@@ -171,7 +173,7 @@ def _percentile(
         against = " ".join(part for part in (aside, against) if part) or "queue grows"
         aside, state = f"overloaded: ρ {serving.utilisation:.1f}", "warn"
     return MetricValue(
-        name,
+        caption,
         look.fmt_ns(ns),
         aside,
         against,
@@ -512,7 +514,7 @@ class Header(QFrame):
         self.precision.show_current(
             document.precision or self._file_precision, document.precision or FILE_PRECISION
         )
-        bound = " · ".join(f"{name} {value:,}" for name, value in graph.bindings)
+        bound = " · ".join(f"{name} {text}" for name, text in bindings_text(dict(graph.bindings)).items())
         count = f"{len(graph.operators):,} operators in {len(plan.groups):,} groups"
         self.binding.setText(" · ".join(part for part in (bound, count) if part))
         self.binding.setToolTip(self.binding.text())

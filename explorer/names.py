@@ -17,13 +17,23 @@ from model.plan.plan import Plan, group_name
 SHOWN_TYPES = 4
 
 
+def first_operators(plan: Plan) -> NDArray[np.int64]:
+    """Per group its first operator, without a walk over tens of thousands of groups."""
+    label = plan.membership
+    out = np.zeros(len(plan.groups), dtype=np.int64)
+    out[label[::-1]] = np.arange(
+        len(label) - 1, -1, -1
+    )  # of several the last one written stays: the first operator
+    return out
+
+
 def group_tints(plan: Plan, colours: int) -> NDArray[np.int64]:
     """Per group the index of its colour, below `colours`.
 
     It follows the group's first operator: an edit leaves the colours of all other groups alone, but where two
     neighbours in the plan would be alike.
     """
-    first = np.array([group.operators[0] for group in plan.groups], dtype=np.int64)
+    first = first_operators(plan)
     tints = (first + first // 8 * 3 + first // 64 * 5) % colours  # groups of equal size differ as well
     alike = np.flatnonzero(tints[1:] == tints[:-1]) + 1
     tints[alike] = (tints[alike] + 3) % colours

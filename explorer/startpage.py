@@ -12,6 +12,7 @@ from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QEnterEvent, QFontMetrics, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import (
     QAbstractButton,
+    QCheckBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
@@ -106,6 +107,8 @@ class StartPage(QWidget):
     """Emitted with a path or the name of a sample."""
     browse = Signal()
     """Emitted when a file dialog is asked for."""
+    closing = Signal(bool)
+    """Emitted when models shall open with their blocks closed, however small they are, or no longer."""
     back = Signal()
     """Emitted when the open model is to be shown again."""
 
@@ -152,6 +155,12 @@ class StartPage(QWidget):
         page.addWidget(line)
         page.addSpacing(2 * GRID)
         page.addLayout(row)
+        self.close_blocks = QCheckBox("Open models with their blocks closed, also small ones")
+        self.close_blocks.setToolTip(
+            "Layers and stages as one box each. Above 200 operators this is always so."
+        )
+        self.close_blocks.toggled.connect(self.closing)
+        page.addWidget(self.close_blocks)
         page.addWidget(self.error)
         page.addSpacing(4 * GRID)
         columns = QHBoxLayout()

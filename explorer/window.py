@@ -27,24 +27,30 @@ from PySide6.QtWidgets import (
 from shiboken6 import isValid
 
 from model.errors import TilewrightError
-from model.packaged import folder
+from model.graph.bindings import bindings_text
+from model.packaged import folder, headline
 
 from . import actions, export, look
 from .actions import ACTIONS, Owner
+from .bind_dialog import BindDialog
+from .bound import remember, remembered
+from .canvas.folding import CLOSED_ABOVE
 from .canvas.view import GraphCanvas
 from .chooser import Chooser, Entry
-from .dialogs import BindDialog, KeySheet, about_text
+from .dialogs import KeySheet, about_text
 from .docks import Docks, on_screen, screens
 from .document import Document
 from .editor import Editor
 from .header import FILE_PRECISION, Header
 from .names import group_label
+from .nested import NestedView
 from .panels.demand import DemandProfile
 from .panels.explanation import Explanation
 from .panels.groups import GroupsTable
 from .panels.heatmap import Heatmap
 from .panels.history import History
 from .panels.latency import Latency
+from .panels.queue import Queue
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
@@ -53,8 +59,9 @@ from .statusline import StatusLine
 from .tiles import TileEditor
 
 MOST_RECENT = 10
+CLOSED = "blocks/closed"  # setting: small models open with their blocks closed as well
 FOLDER, PLAN_FOLDER = "folder", "plan_folder"  # settings: where files, and plans, were last
-MODEL_FILES = "Models and plans (*.onnx *.json);;All files (*)"
+MODEL_FILES = "Models and plans (*.onnx *.pt2 *.mlir *.hlo *.txt *.dot *.json);;All files (*)"
 
 
 def packaged(kind: str) -> tuple[str, ...]:
@@ -74,6 +81,8 @@ class Window(QMainWindow):
         self.editor = Editor(document)
         self._found: tuple[Found, ...] = ()
         self._choosing: Chooser | None = None
+        self._as_last_time: dict[str, int] = {}  # what was remembered for the file that is read
+        self._bound: dict[str, int] | None = None  # what was given in the dialog for the file that is read
         self.setWindowTitle("Tilewright")
         self.setAcceptDrops(True)
         self.header = Header(document)
@@ -86,6 +95,7 @@ class Window(QMainWindow):
             RegisterGauges(document),
             Latency(document),
             DemandProfile(document),
+            Queue(document),
             GroupsTable(document),
             Explanation(document),
         )
@@ -105,9 +115,13 @@ class Window(QMainWindow):
         self.setCentralWidget(middle)
         self.status = StatusLine(document)
         self.setStatusBar(self.status)
-        self.actions_by_id = actions.build(
-            {Owner.WINDOW: self, Owner.EDITOR: self.editor, Owner.CANVAS: self.canvas}, self, self.canvas
-        )
+        owners = {
+            Owner.WINDOW: self,
+            Owner.EDITOR: self.editor,
+            Owner.CANVAS: self.canvas,
+            Owner.BLOCKS: self.canvas.blocks,
+        }
+        self.actions_by_id = actions.build(owners, self, self.canvas)
         self._make_menus()
         self._connect()
         self._restore()
@@ -152,10 +166,12 @@ class Window(QMainWindow):
         self._soon.setSingleShot(True)
         self._soon.setInterval(0)
         self._soon.timeout.connect(self._refresh_actions)
+        self.canvas.nested_wanted.connect(self._look_inside)
         self.canvas.tile_requested.connect(lambda *_: self.show_tiles())
         self.tiles.left.connect(self.canvas.setFocus)
         self.start.wanted.connect(self.open)
         self.start.browse.connect(self.open_dialog)
+        self.start.closing.connect(self._close_blocks)
         self.start.back.connect(lambda: self.pages.setCurrentWidget(self.docks))
         self.status.cancel.clicked.connect(self.cancel_background)
         self.header.machine.chosen.connect(document.choose_hardware)
@@ -181,6 +197,7 @@ class Window(QMainWindow):
     # -- layout and theme --------------------------------------------------------------------------
     def _restore(self) -> None:
         self.start.show_recent(self.recent_files())
+        self.start.close_blocks.setChecked(str(self.settings.value(CLOSED, "false")) == "true")
         self.resize(1400, 880)
         geometry = self.settings.value("window/geometry")
         if isinstance(geometry, QByteArray):
@@ -191,6 +208,12 @@ class Window(QMainWindow):
         state = self.settings.value("window/docks")
         if state is not None:
             self.docks.restore_layout(state)
+
+    @Slot(bool)
+    def _close_blocks(self, always: bool) -> None:
+        """Whether small models open with their blocks closed as well."""
+        self.settings.setValue(CLOSED, "true" if always else "false")
+        self.canvas.stage.closed_above = 0 if always else CLOSED_ABOVE
 
     def reset_layout(self) -> None:
         """All panels back in their places."""
@@ -231,7 +254,13 @@ class Window(QMainWindow):
         if not source.endswith(".json") and not self._may_leave():
             return
         self.start.show_error("")
-        self.document.open(source)
+        self._bound, self._as_last_time = None, {}
+        kept = remembered(self.settings, source)
+        if kept is None:
+            self.document.open(source)
+        else:
+            self._as_last_time = kept.bindings
+            self.document.open(source, kept.bindings, kept.digest)
 
     def open_dialog(self) -> None:
         """Ask for a file."""
@@ -248,13 +277,30 @@ class Window(QMainWindow):
         self.pages.setCurrentWidget(self.start)
 
     def bind_dialog(self) -> None:
-        """Ask for the numbers of symbolic dims and read the model again."""
+        """Ask for the numbers of symbolic dims and for missing shapes, and read the model again."""
         graph = self.document.graph
         if graph is None:
             return
         dialog = BindDialog(self, graph)
-        dialog.accepted.connect(lambda: self.document.rebind(dialog.bindings()))
+        dialog.accepted.connect(lambda: self._rebind(dialog.bindings()))
+        dialog.defaults_wanted.connect(lambda: self._rebind({}))
         self._open_dialog(dialog)
+
+    def show_nested(self) -> None:
+        """Show what the selected control flow holds."""
+        graph = self.document.graph
+        if graph is not None:
+            for operator in [i for i in self.document.selection if graph.operators[i].runs][:1]:
+                self._look_inside(operator)
+
+    def _look_inside(self, operator: int) -> None:
+        if self.document.graph is not None:
+            self._open_dialog(NestedView(self, self.document.graph, operator))
+
+    def _rebind(self, bindings: dict[str, int]) -> None:
+        """Read the open model with these numbers; they are remembered once it could be read."""
+        self._bound = bindings
+        self.document.rebind(bindings)
 
     def load_plan(self) -> None:
         """Ask for a plan of the open model."""
@@ -262,6 +308,15 @@ class Window(QMainWindow):
         if name:
             self._keep_folder(name, PLAN_FOLDER)
             self.document.open(name)
+
+    def choose_plan(self) -> None:
+        """Offer the plans that come with samples; one of another model is refused as any file is."""
+        entries = []
+        for path in sorted((folder("assets") / "plans").glob("*.json")):
+            about = headline(path.with_suffix(".txt"))
+            use = lambda chosen=str(path): self.document.open(chosen)  # noqa: E731
+            entries.append(Entry(path.stem, about, f"{path.stem} {about}".lower(), use))
+        self._choose("Packaged plan", "Name, model or machine", entries)
 
     def _machine_dialog(self) -> None:
         self._toml_dialog("Machine", self.document.choose_hardware)
@@ -287,8 +342,15 @@ class Window(QMainWindow):
             return
         if graph.path:
             self._add_recent(graph.path)
+            if self._bound is not None:
+                remember(self.settings, graph, self._bound)
+                self._bound = None
         count = len(graph.operators)
         words = f"{graph.name}: {count:,} operator{'s' if count != 1 else ''}."
+        if self._as_last_time and self._as_last_time.items() <= dict(graph.bindings).items():
+            numbers = ", ".join(f"{k}={v}" for k, v in bindings_text(self._as_last_time).items())
+            words = f"{words} Bound as last time: {numbers}. Ctrl+B changes that."
+        self._as_last_time = {}
         if graph.warnings:
             first, others = graph.warnings[0], len(graph.warnings) - 1
             lever = "Bind them with Ctrl+B." if first.where == "symbolic dims" else first.lever
@@ -494,7 +556,7 @@ class Window(QMainWindow):
     def _uncover(self, operator: int) -> None:
         """Like `_go`, and what hides the operator opens: pointing alone opens nothing."""
         self.document.select((operator,))
-        self.canvas.uncover((operator,))
+        self.canvas.blocks.uncover((operator,))
 
     def command_palette(self) -> None:
         """Every action by name."""
@@ -561,6 +623,7 @@ class Window(QMainWindow):
     def cancel_background(self) -> None:
         """Forget what waits and the answer of what runs."""
         self.document.runner.cancel()
+        self.canvas.stage.cancelled()
         self.document.said.emit("Cancelled. Any edit computes again.", "note")
 
     def key_sheet(self) -> None:

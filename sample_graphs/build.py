@@ -1,4 +1,4 @@
-"""Build the sample graphs and a text summary beside each: ``python sample_graphs/build.py``.
+"""Build the sample graphs, a text summary beside each, and the packaged plans: ``python sample_graphs/build.py``.
 
 The sizes are those of published models; the weights are none: each is a ConstantOfShape node, so that a file
 takes a few kilobytes, is valid ONNX, and even runs. What a symbolic dim stands for where the user does not
@@ -299,6 +299,47 @@ def training_step() -> ModelProto:
     return b.model("training_step", name, *shape)
 
 
+def mini_case() -> ModelProto:
+    """Twelve encoder blocks: 512 rows of 384, six heads, 1536 within. Einsum keeps heads in place: nothing moves."""
+    about = "Twelve encoder blocks, 512 x 384, six heads, 1536 within: fused too far, its tail grows"
+    b = Builder(about, "batch=1")
+    x = b.input("x", "batch", 512, 384)
+    for block in range(12):
+        at = f"block_{block}"
+
+        def norm(name: str, y: str, at: str = at) -> str:
+            return b.node(
+                "LayerNormalization", f"{at}/{name}", y, b.weight(f"{at}/{name}_weight", 384), axis=-1
+            )
+
+        def product(name: str, equation: str, *operands: str, at: str = at) -> str:
+            return b.node("Einsum", f"{at}/{name}", *operands, equation=equation)
+
+        y = norm("norm_1", x)
+        q, k, v = (
+            product(letter, "bsd,dhe->bshe", y, b.weight(f"{at}/{letter}_weight", 384, 6, 64))
+            for letter in "qkv"
+        )
+        odds = b.node("Softmax", f"{at}/softmax", product("scores", "bshe,bthe->bhst", q, k), axis=-1)
+        context = product("context", "bhst,bthe->bshe", odds, v)
+        out = product("out", "bshe,hed->bsd", context, b.weight(f"{at}/out_weight", 6, 64, 384))
+        x = b.node("Add", f"{at}/add_1", out, x)
+        wide = b.linear(f"{at}/ffn_1", norm("norm_2", x), 384, 1536)
+        x = b.node(
+            "Add", f"{at}/add_2", b.linear(f"{at}/ffn_2", b.node("Gelu", f"{at}/gelu", wide), 1536, 384), x
+        )
+    return b.model("mini_case", x, "batch", 512, 384)
+
+
+# The mini case's plans (docs/mini-case.md): the groups of one block, at int8.
+_ATTENTION, _FEED_FORWARD = "scores softmax context out add_1", "norm_2 ffn_1 gelu ffn_2 add_2"
+PLANS: dict[str, tuple[str, ...]] = {
+    "mini-case-moderate": ("norm_1 q k v", _ATTENTION, _FEED_FORWARD),
+    "mini-case-maximum": (f"norm_1 q k v {_ATTENTION} {_FEED_FORWARD}",),
+    "mini-case-boundary-back": (f"norm_1 q k v {_ATTENTION}", _FEED_FORWARD),
+}
+
+
 SAMPLES: tuple[Callable[[], ModelProto], ...] = (
     attention_prefill,
     swiglu_mlp,
@@ -309,6 +350,7 @@ SAMPLES: tuple[Callable[[], ModelProto], ...] = (
     unet_level,
     mixture_of_experts,
     training_step,
+    mini_case,
 )
 
 
@@ -329,7 +371,28 @@ def build(folder: Path = HERE) -> tuple[Path, ...]:
     return tuple(written)
 
 
+def build_plans(folder: Path) -> tuple[Path, ...]:
+    """Write the plans of the sample mini_case; returns the files."""
+    from model.graph.load import load_graph
+    from model.plan.file import save_plan
+    from model.plan.plan import FusionGroup, Plan
+
+    graph = load_graph("mini_case")
+    written: list[Path] = []
+    for name, groups in PLANS.items():
+        members = (
+            tuple(graph.operator_by_name[f"block_{block}/{operator}"] for operator in group.split())
+            for block in range(12)
+            for group in groups
+        )
+        plan = Plan.of([FusionGroup(tuple(sorted(operators)), precision="int8") for operators in members])
+        path = folder / f"{name}.json"
+        save_plan(path, graph, plan)
+        written.append(path)
+    return tuple(written)
+
+
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
-    for file in build():
+    for file in build() + build_plans(HERE.parent / "assets" / "plans"):
         print(file.name, file.stat().st_size)

@@ -7,12 +7,14 @@ the laws hold. Everything follows from the seed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
 
+from model.cost.layout import whole_elements
 from model.cost.nest import (
     BUFFER,
+    OUTER,
     REGISTERS,
     IndirectAxis,
     Nest,
@@ -478,4 +480,117 @@ def random_nest(seed: int) -> Nest:
             builder.operator()
         nest = builder.nest()
         if nest is not None:
-            return nest
+            return beset(nest, Random(-1 - seed))
+
+
+def beset(nest: Nest, random: Random) -> Nest:
+    """The group with some tensors pinned, some intermediates spilled and some sums shared by cores."""
+    written = {access.tensor for op in nest.operators for access in op.writes}
+    nest = following(nest, random)
+    tensors = list(nest.tensors)
+    for i, tensor in enumerate(tensors):
+        if tensor.home == OUTER and i not in written and random.random() < 0.12:
+            tensors[i] = replace(tensor, pinned=True)
+        elif tensor.home == BUFFER and random.random() < 0.2:
+            tensors[i] = replace(tensor, home=OUTER, spilled=True)
+    paths = [path_of(nest, op) for op in nest.operators]
+
+    def settled(o: int, access: NestAccess) -> NestAccess:
+        outer, *inner = access.depth
+        if tensors[access.tensor].pinned:
+            outer = 0
+        elif tensors[access.tensor].spilled:
+            outer = random.randint(outer, inner[0] if inner else len(paths[o]))
+        return replace(access, depth=(outer, *inner))
+
+    operators = tuple(
+        replace(
+            op,
+            reads=tuple(settled(o, access) for access in op.reads),
+            writes=tuple(settled(o, access) for access in op.writes),
+        )
+        for o, op in enumerate(nest.operators)
+    )
+    nest = replace(nest, operators=operators, tensors=tuple(tensors))
+    splits: list[tuple[int, int]] = []
+    for loop, (dim, step, _) in enumerate(nest.loops):
+        trips = -(-nest.extents[dim] // step)
+        if trips > 1 and may_split(nest, paths, loop) and random.random() < 0.5:
+            splits.append((loop, random.randint(2, trips)))
+    return replace(nest, splits=tuple(splits))
+
+
+def following(nest: Nest, random: Random) -> Nest:
+    """The group with some dims of its operators following a window over that dim, by rows made again or kept."""
+    extents, operators, tensors = list(nest.extents), list(nest.operators), list(nest.tensors)
+    for o, op in enumerate(operators):
+        shown = path_of(nest, op)
+        for dim in op.dims:
+            loops = [at for at, loop in enumerate(shown) if nest.loops[loop][0] == dim]
+            axes = [axis for a in (*op.reads, *op.writes) for axis in a.axes if dim in dims_of(axis)]
+            private = bool(loops) and loops[-1] >= op.tree_depth
+            if not axes or private or dim in op.reductions or any(axis != SimpleAxis(dim) for axis in axes):
+                continue
+            if random.random() > 0.3:
+                continue
+            extents.append(random.choice((1, 2, 3)))
+            stride = random.choice((1, 1, 2))
+            size = random.randint(1, (extents[dim] - 1) * stride + extents[-1])
+            window = WindowAxis(
+                dim, len(extents) - 1, stride, 1, random.choice((0, 0, -1)), size, random.random() < 0.5
+            )
+            op = follower(op, dim, window)
+        operators[o] = op
+    for op in operators:
+        for access in op.writes:
+            if op.domain and access.fixed < 0:
+                size = whole_elements(access.axes, tuple(extents))
+                tensors[access.tensor] = replace(tensors[access.tensor], elements=size)
+    return replace(nest, extents=tuple(extents), operators=tuple(operators), tensors=tuple(tensors))
+
+
+def follower(op: NestOperator, dim: int, window: WindowAxis) -> NestOperator:
+    """An operator of which `dim` follows `window`."""
+
+    def follow(access: NestAccess) -> NestAccess:
+        return replace(
+            access, axes=tuple(window if axis == SimpleAxis(dim) else axis for axis in access.axes)
+        )
+
+    return replace(
+        op,
+        dims=(*op.dims, window.r),
+        reads=tuple(map(follow, op.reads)),
+        writes=tuple(map(follow, op.writes)),
+        domain=(*op.domain, window),
+    )
+
+
+def path_of(nest: Nest, operator: NestOperator) -> list[int]:
+    """The loops from the root to an operator's leaf."""
+    path: list[int] = []
+    loop = operator.leaf
+    while loop >= 0:
+        path.append(loop)
+        loop = nest.loops[loop][2]
+    return path[::-1]
+
+
+def may_split(nest: Nest, paths: list[list[int]], loop: int) -> bool:
+    """Whether cores may share the sums over a loop: what they sum up is at home outside."""
+    dim = nest.loops[loop][0]
+    summed = False
+    for op, path in zip(nest.operators, paths, strict=True):
+        if loop not in path:
+            continue
+        at = path.index(loop)
+        if at >= op.tree_depth or any(nest.loops[other][0] == dim for other in path[:at]):
+            return False
+        if dim not in op.dims:
+            continue
+        for access in op.writes:
+            if all(dim not in dims_of(axis) for axis in access.axes):
+                summed = True
+                if nest.tensors[access.tensor].home != OUTER or access.fixed >= 0:
+                    return False
+    return summed

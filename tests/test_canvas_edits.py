@@ -8,8 +8,9 @@ from PySide6.QtGui import QAccessible
 from pytestqt.qtbot import QtBot
 
 from explorer.canvas.accessible import CanvasInterface
-from explorer.canvas.layout import Layout, LayoutRequest, lay_out
+from explorer.canvas.layout import LayoutRequest, lay_out
 from explorer.canvas.painter import ScenePainter
+from explorer.canvas.positions import Layout
 from explorer.canvas.scene import MOST_UNPLACED, Scene, kept_groups
 from explorer.canvas.view import GraphCanvas
 from explorer.digest import Digest

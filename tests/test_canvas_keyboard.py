@@ -10,7 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from explorer.canvas import legend
 from explorer.canvas.camera import Camera
-from explorer.canvas.layout import LayoutRequest, lay_out, provisional
+from explorer.canvas.layout import LayoutRequest, lay_out
+from explorer.canvas.quick import provisional
 from explorer.canvas.view import GraphCanvas
 from explorer.digest import Digest
 from explorer.document import Document
@@ -193,9 +194,9 @@ def test_no_layout_runs_on_the_gui_thread(qtbot: QtBot, monkeypatch: pytest.Monk
     seen: list[bool] = []
     real = stage.lay_out
 
-    def watched(request: object) -> object:
+    def watched(*arguments: object) -> object:
         seen.append(threading.current_thread() is threading.main_thread())
-        return real(request)  # type: ignore[arg-type]
+        return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage, "lay_out", watched)
     graph = drawn(ATTENTION)

@@ -9,7 +9,10 @@ import pytest
 
 from explorer.canvas.blocks import CHIP, make_block
 from explorer.canvas.cuts import CutTrack
-from explorer.canvas.layout import Layout, LayoutRequest, Member, lay_out, provisional
+from explorer.canvas.folding import Unit
+from explorer.canvas.layout import LayoutRequest, Member, Unwanted, lay_out
+from explorer.canvas.positions import Layout
+from explorer.canvas.quick import provisional
 from explorer.canvas.scene import Scene
 from explorer.canvas.transition import between
 from model.graph.graph import OperatorGraph
@@ -58,7 +61,7 @@ def random_plan(graph: OperatorGraph, seed: int) -> Plan:
     return plan
 
 
-def place(graph: OperatorGraph, plan: Plan, members: dict[tuple[int, ...], Member] | None = None) -> Layout:
+def place(graph: OperatorGraph, plan: Plan, members: dict[Unit, Member] | None = None) -> Layout:
     return lay_out(LayoutRequest(graph, plan, {} if members is None else members))
 
 
@@ -131,7 +134,7 @@ def test_chips_of_cuts_lie_on_no_box_no_hull_and_no_other_chip(case: int) -> Non
 
 def test_a_layout_is_a_function_of_graph_and_plan_and_the_cache_changes_nothing() -> None:
     graph = drawn(ATTENTION)
-    members: dict[tuple[int, ...], Member] = {}
+    members: dict[Unit, Member] = {}
     before = from_text(graph, PLANS["attention"])
     first = place(graph, before, members)
     place(graph, from_text(graph, PLANS["whole"]), members)
@@ -232,3 +235,16 @@ def test_a_cut_passes_operators_along_the_flow() -> None:
     assert track.candidate(graph, plan, 0) is plan
     assert [g.operators for g in track.candidate(graph, plan, -1).groups] == [(0,), (1, 2, 3, 4)]
     assert [g.operators for g in track.candidate(graph, plan, 3).groups] == [(0, 1, 2, 3, 4)]
+
+
+def test_a_layout_that_is_no_longer_wanted_ends_between_two_steps() -> None:
+    graph = random_graph(1)
+    asked: list[int] = []
+
+    def unwanted() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    with pytest.raises(Unwanted):
+        lay_out(LayoutRequest(graph, random_plan(graph, 1), {}), unwanted)
+    assert len(asked) == 4

@@ -13,8 +13,9 @@ from PySide6.QtWidgets import QApplication, QDialog, QFileDialog, QScrollArea
 
 from explorer import actions, export, look
 from explorer.actions import ACTIONS, Owner
+from explorer.bind_dialog import BindDialog
 from explorer.chooser import Chooser, Entry, matching
-from explorer.dialogs import BindDialog, KeySheet, key_rows
+from explorer.dialogs import KeySheet, key_rows
 from explorer.docks import PLACES, on_screen
 from explorer.document import Document
 from explorer.panels.panel import Panel
@@ -87,7 +88,12 @@ def test_every_action_is_in_a_menu_in_the_palette_and_leads_to_a_method(window):
     in_menus = {
         found.objectName() for top in window.menuBar().actions() for found in top.menu().actions() if found
     }
-    owners = {Owner.WINDOW: window, Owner.EDITOR: window.editor, Owner.CANVAS: window.canvas}
+    owners = {
+        Owner.WINDOW: window,
+        Owner.EDITOR: window.editor,
+        Owner.CANVAS: window.canvas,
+        Owner.BLOCKS: window.canvas.blocks,
+    }
     for action in ACTIONS:
         assert action.id in in_menus
         assert callable(getattr(owners[action.owner], action.handler))
@@ -817,3 +823,20 @@ def test_a_plan_just_loaded_counts_as_saved_until_the_next_edit(qtbot, window, t
     assert document.undo_stack.isClean()
     document.commit(merged(document.plan, 0), "Fuse")
     assert not document.undo_stack.isClean()
+
+
+def test_packaged_plans_are_offered_by_name_and_opened(qtbot, window, monkeypatch):
+    fill(qtbot, window)
+    opened: list[str] = []
+    monkeypatch.setattr(window.document, "open", opened.append)
+    window.choose_plan()
+    entries = window._choosing._entries
+    assert [entry.text for entry in entries] == [
+        "mini-case-boundary-back",
+        "mini-case-maximum",
+        "mini-case-moderate",
+    ]
+    assert all(entry.remark.startswith("mini_case on npu-8-slots") for entry in entries)
+    entries[1].call()
+    window._choosing.reject()
+    assert [Path(name).name for name in opened] == ["mini-case-maximum.json"]

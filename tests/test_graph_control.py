@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from explorer.__main__ import main
 from model.errors import UsageError
 from model.graph.graph import OperatorGraph, OpKind
 from model.graph.load import graph_of, load_graph
-from model.graph.onnx_file import read_model
 from model.graph.raw import read_answer
+from model.graph.readers import read as read_file
 from model.graph.summary import inspect_document, text_summary
 
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -25,7 +26,7 @@ info = helper.make_tensor_value_info
 
 def read(
     nodes: list[NodeProto],
-    inputs: dict[str, tuple[tuple[int, ...], int]],
+    inputs: Mapping[str, tuple[tuple[int, ...], int]],
     outputs: list[str],
     bindings: dict[str, int] | None = None,
     constants: dict[str, np.ndarray] | None = None,
@@ -38,7 +39,7 @@ def read(
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.append(helper.make_opsetid("", 17))
-    answer = json.dumps(read_model(model.SerializeToString(), bindings or {})).encode()
+    answer = json.dumps(read_file(model.SerializeToString(), bindings or {})).encode()
     return graph_of(read_answer(answer, "here"), name="g")
 
 
@@ -228,7 +229,7 @@ def test_stored_shapes_that_contradict_are_reported() -> None:
     graph.output.append(info("z", F32, (3, 5)))
     model = onnx.ModelProto(ir_version=10, graph=graph)
     model.opset_import.append(helper.make_opsetid("", 17))
-    answer: dict[str, Any] = read_model(model.SerializeToString(), {})
+    answer: dict[str, Any] = read_file(model.SerializeToString(), {})
     assert any("y is 3x5, not 3x7" in what for _, what, _ in answer["warnings"])
 
 

@@ -1,6 +1,7 @@
-"""Multiply-accumulates and parameter bytes of published models, counted here from their papers.
+"""Multiply-accumulates and parameter bytes of real models, counted independently of the program.
 
-Nothing below uses the program's own counts: each function adds up layers as the paper's table lists them.
+Where there is a paper, from its tables: each function below adds up layers as they are listed. For every other named
+model with `plain_counts.py`, which reads only what onnx infers.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from model.graph.load import load_graph
+from tests.plain_counts import plain_macs
 
 Count = tuple[int, int]  # multiply-accumulates, parameters
 
@@ -112,6 +114,34 @@ def llama3_8b_layer() -> Count:
     return macs, weights + vocabulary * width + 3 * width
 
 
+def gpt2() -> Count:
+    """Radford et al. 2019, the smallest: 12 layers of 768, vocabulary 50,257; 128 tokens.
+
+    The file stores the head apart from the embedding that it is tied to.
+    """
+    macs, parameters = encoder(128, 768, 12)
+    return macs + 128 * 768 * 50257, parameters + (2 * 50257 + 1024) * 768 + 2 * 768
+
+
+def llama3_70b() -> Count:
+    """Grattafiori et al. 2024, table 3: 80 layers of 8,192, 64 query and 8 key heads, MLP 28,672, vocabulary 128,256;
+    2,048 tokens.
+    """
+    rows, width, hidden, shared, vocabulary = 2048, 8192, 28672, 1024, 128256
+    layer = 2 * width**2 + 2 * width * shared + 3 * width * hidden
+    macs = 80 * (rows * layer + 2 * rows**2 * width) + rows * width * vocabulary
+    return macs, 80 * (layer + 2 * width) + 2 * vocabulary * width + width
+
+
+def tiny_gpt2_with_past() -> Count:
+    """5 layers of 32 with one packed projection, MLP 128, vocabulary 1,000; 128 tokens after 128 others.
+
+    Scores and values see 256 keys each; nothing is skipped for the causal mask.
+    """
+    layer = 128 * 32 * 96 + 2 * 128 * 256 * 32 + 128 * 32 * 32 + 2 * 128 * 32 * 128
+    return 5 * layer + 128 * 32 * 1000, 0
+
+
 PAPERS: dict[str, tuple[Callable[[], Count], dict[str, int]]] = {
     "light_resnet50": (resnet50, {}),
     "light_vgg19": (vgg19, {}),
@@ -119,7 +149,44 @@ PAPERS: dict[str, tuple[Callable[[], Count], dict[str, int]]] = {
     "vit_b16": (vit_b16, {}),
     "bert_base_dynamic": (bert_base, {"batch": 1, "seq": 128}),
     "llama3_8b_1layer_prefill512": (llama3_8b_layer, {}),
+    "gpt2_prefill_legacy_op14": (gpt2, {"batch": 1, "seq": 128}),
+    "llama3_70b_80layer_prefill2048": (llama3_70b, {}),
+    "genai_tiny_gpt2_past": (tiny_gpt2_with_past, {"batch_size": 1, "seq_len": 128, "past_seq_len": 128}),
 }
+
+# Counted from onnx's own shapes.
+PLAIN: dict[str, dict[str, int]] = {
+    "basic_pitch_nmp": {"unk__749": 2},
+    "bilstm_lm_op13": {"b": 3, "t": 20},
+    "dlrm_26tables": {"batch": 64},
+    "efficientnet_b0_dynbatch": {"batch": 2},
+    "light_bvlc_alexnet": {},
+    "light_inception_v1": {},
+    "light_inception_v2": {},
+    "light_resnet50": {},
+    "light_squeezenet": {},
+    "light_vgg19": {},
+    "llama3_70b_80layer_prefill2048": {},
+    "llama3_8b_1layer_decode_kv": {"past": 2047},
+    "llama3_8b_1layer_prefill512": {},
+    "llama_2layer_opset23": {},
+    "magika_v3_3": {"unk__214": 1},
+    "mixtral_moe_1layer": {},
+    "mobilenetv2_qdq_int8_perchannel": {},
+    "mobilenetv3_large_op13": {"N": 4},
+    "onnxscript_nested_functions": {"B": 2, "S": 64},
+    "ppocrv4_det": {
+        "p2o.DynamicDimension.0": 1, "p2o.DynamicDimension.1": 640, "p2o.DynamicDimension.2": 480,
+    },
+    "stream_attention_head": {},
+    "stream_swiglu_256_4096_14336": {},
+    "train_gpt2_2layer_fwd_bwd_sgd": {},
+    "unet_256_op16": {},
+    "vit_b16": {},
+    "wonnx_opt_mnist": {},
+    "zigzag_mobilenetv2": {},
+    "zigzag_resnet18": {},
+}  # fmt: skip
 
 # The others were exported with random weights: equal ones (zero biases, unit scales) are stored once, and
 # tables of positions and masks are constants of the file.
@@ -136,5 +203,12 @@ def test_counts_equal_those_of_the_paper(name: str, shared: Path) -> None:
     assert graph.macs == macs
     if name in SAME_WEIGHTS_AS_THE_PAPER:
         assert graph.parameter_bytes == 4 * parameters
-    else:
+    elif parameters:
         assert graph.parameter_bytes == pytest.approx(4 * parameters, rel=0.01)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", PLAIN)
+def test_counts_equal_those_from_plain_shapes(name: str, shared: Path) -> None:
+    path = shared / "graphs" / "open" / f"{name}.onnx"
+    assert load_graph(path, PLAIN[name]).macs == plain_macs(path, PLAIN[name]) > 0

@@ -17,6 +17,7 @@ from explorer.__main__ import main
 from model.errors import FileError, TilewrightError, UsageError
 from model.graph import child
 from model.graph.graph import OperatorGraph, OpKind, TensorRole
+from model.graph.incoming import Cancelled
 from model.graph.load import load_graph
 from model.graph.raw import read_answer
 from model.graph.summary import inspect_document, text_summary
@@ -367,7 +368,8 @@ def test_dead_and_skipped_operands(tmp_path: Path) -> None:
         (b"\x89PNG\r\n\x1a\n", "PNG"),
         (b"\x80\x02}q\x00.", "pickle"),
         (b'\xef\xbb\xbf{"a": 1}', "JSON"),
-        (b"func.func @main() {\n}\n", "look like text"),
+        (b"func.func @main() {\n}\n", "pretty form"),
+        (b"void main() {\n}\n", "look like text"),
         (b"\x08\x0a\x12\x07pytorch", "no graph"),
         (b"\x00\x01\x02\x03 nonsense", "no protobuf message"),
     ],
@@ -408,7 +410,7 @@ def test_unknown_bindings_name_the_symbols_of_the_file(tmp_path: Path) -> None:
 
 def test_reading_stops_when_cancelled_or_over_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(tmp_path, [helper.make_node("Relu", ["x"], ["y"])], {"x": [4]}, ["y"])
-    with pytest.raises(child.Cancelled):
+    with pytest.raises(Cancelled):
         load_graph(path, cancelled=lambda: True)
     monkeypatch.setattr(child, "TIME_LIMIT_S", 0.0)
     with pytest.raises(FileError, match="took longer than"):

@@ -19,8 +19,8 @@ from model.graph.attention import pairs_kept
 from model.graph.equation import Equation, stated
 from model.graph.graph import Operator, OperatorGraph, OpKind, TensorRole
 from model.graph.load import graph_of
-from model.graph.onnx_file import read_model
 from model.graph.raw import read_answer
+from model.graph.readers import read as read_file
 from model.graph.row import Call, Loops, Operand, Unmodelled
 
 F32, I32, I64, U8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8
@@ -57,7 +57,7 @@ def graph_with(
     model.opset_import.append(helper.make_opsetid("", opset))
     if domain:
         model.opset_import.append(helper.make_opsetid(domain, 1))
-    answer = json.dumps(read_model(model.SerializeToString(), {})).encode()
+    answer = json.dumps(read_file(model.SerializeToString(), {})).encode()
     return graph_of(read_answer(answer, "here"), name="g")
 
 
@@ -415,6 +415,12 @@ def test_a_linear_classifier_is_a_product() -> None:
     assert shape_of(graph, "y0") == (5,) and shape_of(graph, "y1") == (5, 3)
 
 
+def test_a_map_of_scores_has_loops_but_no_size() -> None:
+    graph = graph_with("ZipMap", (5, 3), domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2])
+    operator = only(graph)
+    assert words(operator) == "i0=5 i1=3" and shape_of(graph, "y0") is None
+
+
 def test_an_optimizer_step_is_pointwise_on_its_tensor() -> None:
     scalar, count = (), ((), I64)
     graph = graph_with(
@@ -429,7 +435,7 @@ def test_an_optimizer_step_is_pointwise_on_its_tensor() -> None:
     ("domain", "op_type", "inputs", "reason"),
     [
         ("ai.onnx.ml", "TreeEnsembleClassifier", ((5, 4),), "decision tree"),
-        ("ai.onnx.ml", "ZipMap", ((5, 3),), "a map from labels"),
+        ("ai.onnx.ml", "SVMRegressor", ((5, 3),), "support vectors"),
         ("com.microsoft", "QMoE", ((5, 4),), "which experts"),
         ("", "NonZero", ((5, 4),), "depends on values"),
         ("", "SequenceConstruct", ((5, 4),), "sequence of tensors"),
@@ -457,3 +463,53 @@ def test_a_tensor_that_is_no_weight_keeps_its_bytes() -> None:
     packed = next(t for t in graph.tensors if t.name == "x1")
     assert packed.role is TensorRole.INPUT and packed.bytes == 3072
     assert only(graph).kind is OpKind.OPAQUE
+
+
+# ---------------------------------------------------------------- state: caches and experts
+
+
+def test_a_cache_that_comes_in_and_goes_out_is_appended_to_in_place() -> None:
+    """2 heads of 4 after 5 rows: one new row of 8 elements moves, the past is not read."""
+    operator = only(graph_with("Concat", (1, 2, 5, 4), (1, 2, 1, 4), domain="", axis=2))
+    assert operator.inputs[0].addressed is None, "both come from outside: which one is the cache?"
+    graph = cached("Concat", [(1, 2, 5, 4), (1, 2, 1, 4)], axis=2)
+    append = graph.operators[1]
+    assert words(append) == "i0=1 i1=2 i2=1 i3=4"
+    assert append.inputs[0].addressed == 0
+    assert [axis.offset for axis in append.outputs[0].axes] == [0, 0, 5, 0]
+    assert shape_of(graph, "y") == (1, 2, 6, 4)
+
+
+def cached(op_type: str, shapes: list[tuple[int, ...]], extra: str = "", **attributes: Any) -> OperatorGraph:
+    """`op_type` on a state and something computed, its result a graph output."""
+    computed = helper.make_node("Relu", ["new"], ["rows"])
+    inputs = ["state", extra, "rows"] if extra else ["state", "rows"]
+    node = helper.make_node(op_type, inputs, ["y"], **attributes)
+    graph = onnx.GraphProto(name="g", node=[computed, node])
+    for name, shape in zip(("state", "new"), shapes, strict=True):
+        graph.input.append(helper.make_tensor_value_info(name, F32, shape))
+    if extra:
+        graph.input.append(helper.make_tensor_value_info(extra, I64, (3, 1)))
+    graph.output.append(onnx.ValueInfoProto(name="y"))
+    model = onnx.ModelProto(ir_version=10, graph=graph)
+    model.opset_import.append(helper.make_opsetid("", 17))
+    answer = json.dumps(read_file(model.SerializeToString(), {})).encode()
+    return graph_of(read_answer(answer, "here"), name="g")
+
+
+def test_a_paged_cache_takes_only_its_updates() -> None:
+    graph = cached("ScatterND", [(9, 4), (3, 4)], "slots")
+    scatter = graph.operators[1]
+    assert words(scatter) == "i0=3 i1=4"
+    assert [m.addressed for m in scatter.inputs] == [0, 3, None]
+    assert scatter.outputs[0].addressed == 12
+
+
+def test_experts_that_are_hit_are_read() -> None:
+    """4 tokens with 2 picks each among 8 experts: 8 (1 - (7/8)^8) = 5.25, so 5 of their matrices."""
+    graph = graph_with("GatherND", (8, 6, 7), ((8, 1), I64), domain="", weights=(0,))
+    gather = only(graph)
+    assert words(gather) == "i0=8 i1=6 i2=7"
+    assert gather.inputs[0].axes[0].distinct == 5
+    assert [axis.terms for axis in gather.inputs[0].axes[1:]] == [((1, 1),), ((2, 1),)]
+    assert gather.inputs[1].axes == (gather.outputs[0].axes[0], type(gather.outputs[0].axes[0])())

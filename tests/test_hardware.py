@@ -72,6 +72,7 @@ def test_every_packaged_machine_loads_and_is_what_its_name_says():
         "eyeriss-like",
         "gemmini",
         "h100",
+        "npu-8-slots",
         "one-buffer",
         "rtx4090",
         "systolic-32",
@@ -113,9 +114,14 @@ def test_peaks_are_the_published_ones(name, precision, operations_per_s):
     assert 2 * rate * machine.cores * machine.clock_hz == pytest.approx(operations_per_s, rel=0.005)
 
 
-def test_levels_that_are_not_counted_yet_are_warned_of():
-    ((where, what, lever),) = load_hardware("a100").warnings
-    assert where == "a100: memory[1] L2" and "not in the sums yet" in what and lever
+def test_levels_that_are_not_counted_yet_are_warned_of(tmp_path):
+    assert load_hardware("a100").warnings == ()  # its L2 is simulated
+    text = (folder("assets") / "hardware" / "a100.toml").read_text(encoding="utf-8")
+    path = tmp_path / "deeper.toml"
+    inner = '[[memory]]\nname = "L1"\nscope = "core"\ncapacity_bytes = 65536\n'
+    path.write_text(text.replace("[energy]", inner + "[energy]"), encoding="utf-8")
+    ((where, what, lever),) = load_hardware(path).warnings
+    assert where == "a100: memory[3] L1" and "not in the sums yet" in what and lever
 
 
 def test_the_oracles_machine():
@@ -220,7 +226,7 @@ def test_hardware_command(capsys):
     ] == list(packaged_hardware())
     assert main(["hardware", "a100"]) == 0
     shown = capsys.readouterr().out
-    assert "2.039 TB/s" in shown and "note: memory[1] L2" in shown
+    assert "2.039 TB/s" in shown and "L2" in shown and "note:" not in shown
     assert main(["hardware", "nothing"]) == 2
     assert capsys.readouterr().err.startswith("tilewright: nothing: no such machine file")
 

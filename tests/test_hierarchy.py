@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -11,7 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
+from model.graph import raw
+from model.graph.functions import path_of
 from model.graph.graph import Access, Operator, OperatorGraph, OpKind, Tensor, TensorRole
 from model.graph.hierarchy import Hierarchy, hierarchy, parameter_bytes, repetitions
 from model.graph.load import load_graph
@@ -178,3 +182,31 @@ def test_weights_of_a_block_count_once(shared: Path) -> None:
     elements = 8192 * (64 + 2 * 8 + 64) * 128 + 3 * 8192 * 28672 + 2 * 8192
     folded = 2048 * 2048 + 2 * 2048 * 128  # the mask, and sine and cosine of the positions, of constants
     assert 0 <= parameter_bytes(graph, layer) - 4 * (elements + folded) < 64  # and a few scalars
+
+
+def test_paths_that_torch_writes() -> None:
+    def path(written: str) -> tuple[str, ...]:
+        node = helper.make_node("Add", ["a", "b"], ["c"])
+        node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=written)
+        return path_of(node)
+
+    assert path("['', 'm', 'm.layers.0', 'm.layers.0.mlp', 'mul_3']") == ("m", "layers.0", "mlp")
+    assert path("['', 'blocks', 'blocks.1', 'add']") == ("blocks", "1")
+    assert path("['_empty_nn_module_stack_from_metadata_hook', 'sym_size_int_6']") == ()
+
+
+def test_long_answers_of_the_reader_are_parsed_item_by_item() -> None:
+    node = ["Add", {"axis": [1, -2], "text": 'a\\"],[{ b'}, None, True, 1.5, []]
+    whole = {
+        "name": "g",
+        "values": [node] * 3000,
+        "nodes": [],
+        "one": [[]],
+        "error?": {"x": [1]},
+        "last": [7],
+    }
+    text = json.dumps(whole, separators=(",", ":"))
+    assert len(text) > raw._SHORT and raw._parsed(text) == whole
+    for end in (1, 10, len(text) // 2, len(text) - 1):
+        with pytest.raises((ValueError, IndexError)):
+            raw._parsed(text[:-end])

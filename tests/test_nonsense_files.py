@@ -141,7 +141,7 @@ def test_damaged_files_get_one_sentence(tmp_path: Path, name: str) -> None:
 def test_paths_that_are_no_files(name: str, load: Callable[[str], Any]) -> None:
     with pytest.raises(TilewrightError) as caught:
         load(name)
-    assert caught.value.sentence().isprintable() and len(caught.value.sentence()) < 600
+    assert caught.value.sentence().isprintable() and len(caught.value.sentence()) < 800
 
 
 def test_a_folder_is_named_as_one(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.graph.graph import OperatorGraph, OpKind
+from model.graph.load import load_graph
 from model.plan import edits
 from model.plan.legality import Reason, Refusal, check, completing_set, fusible
 from model.plan.notation import from_text, to_text
@@ -218,3 +219,16 @@ def test_fusible_beyond_one_block_of_columns() -> None:
     told = fusible(graph, edits.unfused(graph))
     span = graph.edges[:, 1] - graph.edges[:, 0]
     assert np.array_equal(told, span == 1)
+
+
+def test_an_update_in_place_is_a_barrier() -> None:
+    """Fused with its reader, the rows that were there before would never be read from memory."""
+    graph = load_graph("decode_kv")
+    plan = edits.unfused(graph)
+    at = graph.operator_by_name
+    append, reader = at["present_k"], at["attn_k_columns"]
+    assert graph.operators[append].updates
+    with pytest.raises(Refusal, match="updates a cache in place"):
+        edits.fuse(graph, plan, (append, reader))
+    row = next(i for i, edge in enumerate(graph.edges.tolist()) if edge[:2] == [append, reader])
+    assert not fusible(graph, plan)[row]

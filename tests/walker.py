@@ -22,7 +22,8 @@ OUTER, BUFFER, REGISTERS = 0, 1, 2
 
 class Access(NamedTuple):
     """``axes``: ("simple", dim, coefficient, offset, extent), ("indirect", dims, distinct) or
-    ("window", p, r, stride, dilation, offset, extent). ``depth``: per level. ``fixed``: what moves, or -1."""
+    ("window" or "rolling", p, r, stride, dilation, offset, extent). ``depth``: per level. ``fixed``: what
+    moves, or -1."""
 
     tensor: int
     axes: tuple[tuple, ...]
@@ -36,6 +37,8 @@ class Tensor(NamedTuple):
     home: int = OUTER
     written_outside: bool = False
     elements: int = 0
+    pinned: bool = False
+    spilled: bool = False
 
 
 class Operator(NamedTuple):
@@ -49,16 +52,18 @@ class Operator(NamedTuple):
     writes: tuple[Access, ...]
     statistics: int = 0
     rescale: tuple[int, ...] = ()
+    domain: tuple[tuple, ...] = ()  # axes that two of its dims each stand for
 
 
 class Group(NamedTuple):
-    """``loops``: (dim, step, parent) in preorder."""
+    """``loops``: (dim, step, parent) in preorder. ``splits``: (loop, cores that share the sums over it)."""
 
     extents: tuple[int, ...]
     loops: tuple[tuple[int, int, int], ...]
     operators: tuple[Operator, ...]
     tensors: tuple[Tensor, ...]
     stages: int = 1
+    splits: tuple[tuple[int, int], ...] = ()
 
 
 class Counts(NamedTuple):
@@ -89,7 +94,7 @@ def touched(axes: Iterable[tuple]) -> set[int]:
     for kind, *rest in axes:
         if kind == "simple":
             found.add(rest[0])
-        elif kind == "window":
+        elif kind in ("window", "rolling"):
             found.update(rest[:2])
         else:
             found.update(rest[0])
@@ -102,12 +107,20 @@ def coordinates(axis: tuple, tile: dict[int, range]) -> set[int]:
     if kind == "simple":
         dim, coefficient, offset, extent = rest
         return {x for i in tile[dim] if 0 <= (x := coefficient * i + offset) < extent}
-    if kind == "window":
+    if kind in ("window", "rolling"):
         p, r, stride, dilation, offset, extent = rest
         found = {i * stride + j * dilation + offset for i in tile[p] for j in tile[r]}
         return {x for x in found if 0 <= x < extent}
     dims, distinct = rest
     return set(range(min(prod(len(tile[dim]) for dim in dims), distinct)))
+
+
+def new_coordinates(axis: tuple, tile: dict[int, range]) -> set[int]:
+    """The coordinates that a tile brings: of a rolling window those that no tile before it had."""
+    here = coordinates(axis, tile)
+    if axis[0] == "rolling":
+        here -= coordinates(axis, {**tile, axis[1]: range(tile[axis[1]].start)})
+    return here
 
 
 def full_size(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> int:
@@ -116,7 +129,7 @@ def full_size(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> 
     if kind == "simple":
         inside = coordinates(axis, {rest[0]: range(extents[rest[0]])})
         return min(len(tile[rest[0]]), len(inside))
-    if kind == "window":
+    if kind in ("window", "rolling"):
         p, r, stride, dilation, _, extent = rest
         return min(len({i * stride + j * dilation for i in tile[p] for j in tile[r]}), extent)
     return len(coordinates(axis, tile))
@@ -192,11 +205,21 @@ class Tree:
         """The loops whose iterations each bring a new tile."""
         return self.loops[o][: self.effective(self.loops[o], access, self.depth(o, access, level))]
 
+    def shared_sums(self, o: int, access: Access) -> list[tuple[int, int]]:
+        """The split loops of an operator that its output does not see, and their cores."""
+        dims = set(self.group.operators[o].dims) - touched(access.axes)
+        return [
+            (loop, cores)
+            for loop, cores in self.group.splits
+            if loop in self.loops[o] and self.group.loops[loop][0] in dims
+        ]
+
     def shared_stream(self, o: int, access: Access, level: int) -> tuple:
         """What two accesses must have in common to be one stream."""
         depth = self.depth(o, access, level)
         if level == 0:
-            return access.tensor, access.axes, tuple(self.loops[o][:depth])
+            apart = (o,) if self.group.tensors[access.tensor].spilled else ()
+            return access.tensor, access.axes, tuple(self.loops[o][:depth]), *apart
         return o, access.tensor, access.axes, depth
 
     def children(self, node: int) -> list[tuple[bool, int]]:
@@ -228,6 +251,8 @@ class Stream:
         self.key: tuple[int, ...] | None = None
         self.tile: dict[int, range] = {}
         self.visits: dict[tuple, int] = {}
+        self.moves: list[tuple[Access, tuple[int, ...], dict[int, range]]] = []  # with which execution it is
+        self.at_hand: dict[tuple[int, ...], tuple[int, ...]] = {}  # per core that shares a sum
 
     def fetch(self, key: tuple[int, ...], access: Access, tile: dict[int, range]) -> None:
         """Move a tile in, unless it is at hand."""
@@ -235,20 +260,32 @@ class Stream:
             self.reads = access.fixed
         elif key != self.key:
             self.key, self.tile = key, tile
-            self.reads += prod(len(coordinates(axis, tile)) for axis in access.axes)
+            self.moves.append((access, (), tile))
+            self.reads += prod(len(new_coordinates(axis, tile)) for axis in access.axes)
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
     def visit(
-        self, key: tuple[int, ...], again: tuple[int, ...], access: Access, tile: dict[int, range]
+        self,
+        key: tuple[int, ...],
+        core: tuple[int, ...],
+        again: tuple[int, ...],
+        access: Access,
+        tile: dict[int, range],
     ) -> None:
-        """A new visit of an output tile; `again`: which execution of the operator this is."""
+        """A new visit of an output tile by a core; `again`: which execution of the operator this is."""
         if access.fixed >= 0:
             self.visits = dict.fromkeys(((i,) for i in range(access.fixed)), 1)
-        elif key != self.key:
-            self.key, self.tile = key, tile
-            for element in product(*(coordinates(axis, tile) for axis in access.axes)):
-                self.visits[again, element] = self.visits.get((again, element), 0) + 1
+        elif key != self.at_hand.get(core):
+            self.at_hand[core], self.tile = key, tile
+            self.moves.append((access, again, tile))
+            # What windows share is another element in every tile that has it.
+            where = tuple(
+                tile[axis[1]].start if axis[0] in ("window", "rolling") else 0 for axis in access.axes
+            )
+            for element in product(*(new_coordinates(axis, tile) for axis in access.axes)):
+                name = (again, where, element)
+                self.visits[name] = self.visits.get(name, 0) + 1
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
@@ -288,7 +325,9 @@ class Machine:
                     loops = self.tree.tile_loops(o, access, level)
                     bound = self.tree.loops[o][: self.tree.depth(o, access, level)]
                     again = [loop for loop in loops if self.tree.foreign(o, loop)]
-                    found.append((stream, is_read, access, loops, self.binding(access, bound), again))
+                    cores = [] if is_read or level else self.tree.shared_sums(o, access)
+                    inside = [(loop, number) for loop, number in cores if loop not in loops]
+                    found.append((stream, is_read, access, loops, self.binding(access, bound), again, inside))
         return found
 
     def binding(self, access: Access, loops: list[int]) -> list[tuple[int, int]]:
@@ -323,13 +362,17 @@ class Machine:
             return
         op = self.group.operators[o]
         here = self.tile([(dim, self.innermost(o, dim)) for dim in op.dims])
-        self.points[o] += prod(len(piece) for piece in here.values())
-        for stream, is_read, access, loops, binding, again in self.plans[o]:
+        apart = {dim for axis in op.domain for dim in axis[1:3]}
+        points = prod(len(piece) for dim, piece in here.items() if dim not in apart)
+        self.points[o] += points * prod(len(new_coordinates(axis, here)) for axis in op.domain)
+        for stream, is_read, access, loops, binding, again, shared in self.plans[o]:
             key = tuple([self.iteration[loop] for loop in loops])
             if is_read:
                 stream.fetch(key, access, self.tile(binding))
             else:
-                stream.visit(key, tuple(self.iteration[loop] for loop in again), access, self.tile(binding))
+                core = tuple(self.iteration[loop] % cores for loop, cores in shared)
+                repeat = tuple(self.iteration[loop] for loop in again)
+                stream.visit(key, core, repeat, access, self.tile(binding))
         for access in op.writes:
             tensor = self.group.tensors[access.tensor]
             if tensor.home != OUTER and tensor.written_outside and access.fixed < 0:
@@ -376,6 +419,81 @@ class Machine:
         return tuple((tensor, o, level, *row) for (level, o, tensor), row in sorted(sums.items()) if any(row))
 
 
+def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[int]]:
+    """Bits in whole sectors that cross level 0 per (tensor, operator): inwards and outwards."""
+    machine = Machine(Tree(group))
+    machine.run()
+    sector = 8 * sector_bytes
+    found: dict[tuple[int, int], list[int]] = {}
+
+    def add(stream_tensor: int, owner: int, inwards: int, outwards: int) -> None:
+        row = found.setdefault((stream_tensor, owner), [0, 0])
+        row[0] += inwards
+        row[1] += outwards
+
+    def rounded(lengths: Iterable[int], bits: int) -> int:
+        return sum(-(-length * bits // sector) * sector for length in lengths)
+
+    for (level, is_read, *_), stream in machine.streams.items():
+        if level:
+            continue
+        tensor = group.tensors[stream.tensor]
+        stream.leave()
+        if not stream.moves:  # fixed: one run
+            moved = rounded([stream.reads if is_read else stream.writes], tensor.bits)
+            add(stream.tensor, stream.owner, moved if is_read else 0, 0 if is_read else moved)
+        finished: set[tuple] = set()
+        for access, again, tile in stream.moves:
+            lengths = runs(access.axes, tile, group.extents)
+            name = (again, tuple(tile.items()))
+            if is_read:
+                add(stream.tensor, stream.owner, rounded(lengths, tensor.bits), 0)
+            elif name not in finished:
+                finished.add(name)
+                add(stream.tensor, stream.owner, 0, rounded(lengths, tensor.bits))
+            else:
+                part = rounded(lengths, tensor.partial_bits)
+                add(stream.tensor, stream.owner, part, part)
+    for number, tensor in enumerate(group.tensors):
+        if tensor.home != OUTER and tensor.written_outside:
+            add(number, machine.tree.producer[number][0], 0, rounded([tensor.elements], tensor.bits))
+    return {name: row for name, row in found.items() if any(row)}
+
+
+def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ...]) -> list[int]:
+    """Lengths of the contiguous runs of a tile."""
+    inner = 1
+    for place in reversed(range(len(axes))):
+        here = new_coordinates(axes[place], tile)
+        if whole(axes[place], tile, extents):
+            inner *= len(here)
+            continue
+        times = prod(len(new_coordinates(axis, tile)) for axis in axes[:place])
+        return ([len(here) * inner] if consecutive(axes[place], tile) else [inner] * len(here)) * times
+    return [inner]
+
+
+def whole(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> bool:
+    """Whether every tile is all of the tensor's axis; one that says no size has that of its dim."""
+    if axis[0] != "simple" or len(tile[axis[1]]) < extents[axis[1]]:
+        return False
+    _, dim, _, _, extent = axis
+    return len(coordinates(axis, tile)) == (extents[dim] if extent == 1 << 62 else extent)
+
+
+def consecutive(axis: tuple, tile: dict[int, range]) -> bool:
+    """Whether a tile's coordinates follow one another, borders not seen."""
+    kind, *rest = axis
+    if kind == "indirect":
+        return False
+    if kind == "simple":
+        _, coefficient, _, _ = rest
+        return abs(coefficient) == 1 or len(coordinates(axis, tile)) == 1
+    p, r, stride, dilation, _, _ = rest
+    found = {i * stride + j * dilation for i in tile[p] for j in tile[r]}
+    return len(found) == max(found) - min(found) + 1
+
+
 class Resident(NamedTuple):
     """A tile that takes room: its users, the loop in whose iterations it comes and goes, one copy's bytes."""
 
@@ -397,6 +515,7 @@ def footprint_bytes(tree: Tree, level: int) -> int:
         live = [resident for resident in residents if o in resident.live]
         total = sum(resident.one * resident.copies for resident in live)
         if level == 0:
+            total += sum(_lines(tree, access, owner, o) for owner, access in _at_home(tree))
             total += sum(_statistics(tree, other, o) for other in range(len(tree.group.operators)))
         if op.pointwise:
             total -= _in_place(tree, o, live, level)
@@ -428,6 +547,7 @@ def _output_bits(tree: Tree, o: int, access: Access, level: int) -> int:
     dims = set(tree.group.operators[o].dims) - touched(access.axes)
     tensor = tree.group.tensors[access.tensor]
     unfinished = any(tree.group.loops[loop][0] in dims and tree.trips[loop] > 1 for loop in loops)
+    unfinished = unfinished or (level == 0 and bool(tree.shared_sums(o, access)))
     return tensor.partial_bits if unfinished else tensor.bits
 
 
@@ -440,7 +560,10 @@ def _resident(
     copies = tree.group.stages if loops and level == 0 else 1
     one = _bytes(tree, o, access, level, bits)
     stream = tree.shared_stream(o, access, level)
-    return Resident(access.tensor, stream, operators, _live(tree, loop, operators), loop, one, copies)
+    live = _live(tree, loop, operators)
+    if level == 0 and tree.group.tensors[access.tensor].pinned:
+        live = set(range(len(tree.group.operators)))
+    return Resident(access.tensor, stream, operators, live, loop, one, copies)
 
 
 def _outer_tiles(tree: Tree) -> Iterator[Resident]:
@@ -498,6 +621,43 @@ def _intermediates(tree: Tree, level: int) -> Iterator[Resident]:
         yield Resident(tensor, (), operators, _live(tree, loop, operators), loop, one, 1)
 
 
+def _at_home(tree: Tree) -> Iterator[tuple[int, Access]]:
+    """(operator, access) of every tile in the buffer."""
+    seen: set[tuple] = set()
+    for o, op in enumerate(tree.group.operators):
+        for is_read, access in [(True, read) for read in op.reads] + [(False, write) for write in op.writes]:
+            home = tree.group.tensors[access.tensor].home
+            name = (is_read, tree.shared_stream(o, access, 0), -1 if is_read else o)
+            if access.fixed >= 0 or home == REGISTERS or (is_read and (home == BUFFER or name in seen)):
+                continue
+            seen.add(name)
+            yield o, access
+
+
+def _lines(tree: Tree, access: Access, owner: int, running: int) -> int:
+    """Bytes of a tile's line buffers while an operator runs."""
+    group, total = tree.group, 0
+    loops = tree.loops[owner][: tree.depth(owner, access, 0)]
+    turning = [loop for loop in loops if tree.trips[loop] > 1]
+    for axis in access.axes:
+        mine = [loop for loop in turning if axis[0] == "rolling" and group.loops[loop][0] == axis[1]]
+        if not mine or mine[-1] not in tree.path[running]:
+            continue
+        inside = turning[turning.index(mine[-1]) + 1 :]
+        _, _, r, stride, dilation, _, extent = axis
+        kept = min((group.extents[r] - 1) * dilation + 1 - stride, extent)
+        if kept <= 0 or not any(group.loops[loop][0] in touched(access.axes) for loop in inside):
+            continue
+        outside = loops[: loops.index(mine[-1]) + 1]
+        tile = {}
+        for dim in touched(access.axes):
+            steps = [group.loops[loop][1] for loop in outside if group.loops[loop][0] == dim]
+            tile[dim] = range(min(steps[-1], group.extents[dim]) if steps else group.extents[dim])
+        others = prod(full_size(other, tile, group.extents) for other in access.axes if other is not axis)
+        total += -(-kept * others * group.tensors[access.tensor].bits // 8)
+    return total
+
+
 def _statistics(tree: Tree, holder: int, running: int) -> int:
     """Bytes of `holder`'s running statistics while `running` runs."""
     op = tree.group.operators[holder]
@@ -525,6 +685,7 @@ def _in_place(tree: Tree, o: int, live: list[Resident], level: int) -> int:
             dies = source.tensor == read.tensor and max(source.operators) == o
             own = not outside or source.stream == tree.shared_stream(o, read, level)
             same_loop = level == 1 or source.loop == target.loop
-            if dies and own and target.tensor == write.tensor and same_loop:
+            result = target.tensor == write.tensor and o in target.operators
+            if dies and own and result and same_loop:
                 most = max(most, min(source.one, target.one))
     return most

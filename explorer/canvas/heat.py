@@ -25,6 +25,7 @@ class OperatorTraffic:
         self._nothing = np.full(operators, np.nan)
         self.memory = "DRAM"
         self.bytes: NDArray[np.float64] = self._nothing
+        self._steps: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # of operators, of blocks
         self._slot_of = np.full(operators, -1, dtype=np.int64)
         self.block_bytes: NDArray[np.float64] = np.zeros(0)  # of closed blocks, the sum over their operators
         self.low = self.high = 0.0
@@ -54,6 +55,7 @@ class OperatorTraffic:
             self.block_bytes = np.full(len(self.block_bytes), np.nan)
         if not (self.frozen and self.known):
             self._scale()
+        self._steps = None
 
     def update(self, digest: Digest | None) -> None:
         """Take another result, or none."""
@@ -78,12 +80,17 @@ class OperatorTraffic:
             self.low = self.high / 2
 
     def steps(self) -> NDArray[np.int64]:
-        """Per operator its colour, 0 to `STEPS` - 1, `UNKNOWN` where there is no result."""
-        return self._colours(self.bytes)
+        """Per operator its colour, 0 to `STEPS` - 1, `UNKNOWN` where there is no result. Not to be changed."""
+        return self._both()[0]
 
     def block_steps(self) -> NDArray[np.int64]:
-        """Per closed block its colour."""
-        return self._colours(self.block_bytes)
+        """Per closed block its colour. Not to be changed."""
+        return self._both()[1]
+
+    def _both(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if self._steps is None:
+            self._steps = self._colours(self.bytes), self._colours(self.block_bytes)
+        return self._steps
 
     def _colours(self, amounts: NDArray[np.float64]) -> NDArray[np.int64]:
         out = np.full(len(amounts), UNKNOWN, dtype=np.int64)

@@ -23,9 +23,8 @@ through a foreign hull::
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,107 +36,21 @@ from .blocks import (
     BEND_MAX,
     BEND_MIN,
     BLOCK_GAP,
-    BOTTOM,
     CHIP,
     CHIP_LANE,
     CHIP_LANES,
     FEW_ENTRIES,
-    PAD,
-    ROW_GAP,
-    TITLE,
     Block,
     Points,
     Shape,
-    box_sizes,
     has_hull,
     in_layers,
     make_block,
 )
 from .folding import Folding, Unit
+from .positions import Layout, nothing
 
 MOST_OPENED = 300  # open blocks that are looked for a frame; of more, none can be told apart
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """Positions of everything; see the module's docstring.
-
-    Attributes
-    ----------
-    boxes : float64[operators, 4], left, top, right, bottom of each operator.
-    frames : by the operators of a group: left, top, right, bottom of its hull.
-    route_start : int32[edges + 1] into `route_points`, in the order of ``graph.edges``.
-    route_points : float64[points, 2], from the producer's box down to the consumer's. Between two points
-        with different x the line bends with vertical tangents.
-    anchors : float64[edges, 2], the middle of the chip that the edge bears where it crosses groups.
-    bounds : left, top, right, bottom of everything.
-    provisional : a quick picture of ranks that waits for the real one.
-    folding : which blocks are closed. The boxes of their operators are all that of the block; lines between two
-        of them are points in it.
-    opened : rows of ``folding.opened``: left, top, right, bottom of what each holds; not a number where others lie
-        between.
-    """
-
-    graph: OperatorGraph
-    plan: Plan
-    boxes: Points
-    frames: dict[tuple[int, ...], tuple[float, float, float, float]]
-    route_start: NDArray[np.int32]
-    route_points: Points
-    anchors: Points
-    bounds: tuple[float, float, float, float]
-    folding: Folding
-    provisional: bool = False
-    opened: Points = field(default_factory=lambda: np.zeros((0, 4)))
-
-    @cached_property
-    def hulls(self) -> Points:
-        """float64[groups, 4], `frames` in the order of the plan; not a number where there is none."""
-        frames, nowhere = self.frames, (np.nan,) * 4
-        found = [frames.get(group.operators, nowhere) for group in self.plan.groups]
-        return np.array(found, dtype=np.float64).reshape(-1, 4)
-
-    @cached_property
-    def hidden(self) -> NDArray[np.bool_]:
-        """bool[edges]: lines inside closed blocks, which are not drawn."""
-        slot, edges = self.folding.slot_of, self.graph.edges
-        return (slot[edges[:, 0]] >= 0) & (slot[edges[:, 0]] == slot[edges[:, 1]])
-
-    @cached_property
-    def pieces(self) -> Pieces:
-        """Lines cut at their points, to be found by where they lie; `lay_out` makes them on the worker."""
-        points, start = self.route_points, self.route_start
-        count = len(start) - 1
-        boxes = np.zeros((0, 4))
-        if count:
-            low = np.minimum.reduceat(points, start[:-1], axis=0)
-            high = np.maximum.reduceat(points, start[:-1], axis=0)
-            boxes = np.concatenate([low, high], axis=1)
-        first = np.ones(len(points), dtype=np.bool_)
-        first[start[1:] - 1] = False
-        owner = np.repeat(np.arange(count), np.diff(start))
-        at = np.flatnonzero(first & ~self.hidden[owner])
-        a, b = points[at], points[at + 1]
-        owner = owner[at]
-        return Pieces(boxes, at, owner, np.concatenate([np.minimum(a, b), np.maximum(a, b)], axis=1))
-
-
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """A piece lies between two points of one line; it is named by the first of them.
-
-    Attributes
-    ----------
-    edge_boxes : float64[edges, 4], left, top, right, bottom of each line.
-    at : int64[pieces], rows of ``route_points``.
-    edge : int64[pieces], whose line it is part of.
-    boxes : float64[pieces, 4].
-    """
-
-    edge_boxes: Points
-    at: NDArray[np.int64]
-    edge: NDArray[np.int64]
-    boxes: Points
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,97 +85,43 @@ class LayoutRequest:
     folding: Folding | None = None
 
 
-def lay_out(request: LayoutRequest) -> Layout:
-    """Place closed blocks and groups of ``request.plan`` with their operators. On the worker; the plan is legal."""
+class Unwanted(Exception):
+    """Whoever asked for a layout no longer wants it."""
+
+
+class Patience:
+    """Asks now and then whether a layout is still wanted."""
+
+    def __init__(self, unwanted: Callable[[], bool] | None) -> None:
+        self._unwanted = unwanted
+
+    def check(self) -> None:
+        """Raise `Unwanted` where it is not."""
+        if self._unwanted is not None and self._unwanted():
+            raise Unwanted
+
+
+def lay_out(request: LayoutRequest, unwanted: Callable[[], bool] | None = None) -> Layout:
+    """Place closed blocks and groups of ``request.plan`` with their operators. On the worker; the plan is legal.
+
+    Raises
+    ------
+    Unwanted : `unwanted` said True between two steps.
+    """
     graph, plan = request.graph, request.plan
     if not graph.operators:
-        return _nothing(graph, plan)
+        return nothing(graph, plan)
     edges = graph.edges.astype(np.int64)
     folding = request.folding or Folding(len(graph.operators))
     units, unit_of = folding.units(plan)
-    members = _members(graph, units, unit_of, edges, request.members)
-    layout = _Outer(graph, plan, folding, edges, units, unit_of, members).layout()
+    patience = Patience(unwanted)
+    patience.check()
+    members = _members(graph, units, unit_of, edges, request.members, patience)
+    outer = _Outer(graph, plan, folding, edges, units, unit_of, members, patience)
+    patience.check()
+    layout = outer.layout()
     _ = layout.pieces, layout.hulls  # made here and not on the GUI thread
     return layout
-
-
-def provisional(graph: OperatorGraph, plan: Plan) -> Layout:
-    """A picture at once: groups in rows by their rank, operators stacked in them, with straight lines.
-
-    No two boxes and no two hulls overlap; lines may run through anything.
-    """
-    if not graph.operators:
-        return _nothing(graph, plan)
-    group, edges = plan.membership.astype(np.int64), graph.edges
-    size = box_sizes(np.array([o.kind is OpKind.VIEW for o in graph.operators]))
-    hull = np.array([has_hull(graph, g.operators) for g in plan.groups])
-    # Inside: one below the other in file order, which is topological.
-    order = np.argsort(group, kind="stable")
-    step = size[order, 1] + ROW_GAP
-    ends, last = np.cumsum(step), np.cumsum(np.bincount(group))
-    stack = np.diff(ends[last - 1], prepend=0.0)
-    down = np.empty(len(order))
-    down[order] = ends - step - np.repeat(ends[last - 1] - stack, np.diff(last, prepend=0))
-    down += np.where(hull, TITLE, 0.0)[group]
-    high = stack - ROW_GAP + np.where(hull, TITLE + BOTTOM, 0.0)
-    wide = np.zeros(len(hull))
-    np.maximum.at(wide, group, size[:, 0])
-    wide += np.where(hull, 2 * PAD, 0.0)
-    # Outside: side by side, each row about the middle.
-    rank = _ranks(group[edges[:, 0]], group[edges[:, 1]], len(hull))
-    rows = np.zeros(int(rank.max()) + 1)
-    np.maximum.at(rows, rank, high)
-    top = (np.cumsum(rows + 2 * ROW_GAP) - rows - 2 * ROW_GAP)[rank]
-    in_rows = np.argsort(rank, kind="stable")
-    right = np.cumsum(wide[in_rows] + BLOCK_GAP)
-    end = np.cumsum(np.bincount(rank))
-    middle = (right[end - 1] + np.concatenate([[0.0], right[end[:-1] - 1]]) - BLOCK_GAP) / 2
-    left = np.empty(len(hull))
-    left[in_rows] = right - wide[in_rows] - BLOCK_GAP - middle[rank[in_rows]]
-    left = np.round(left)
-    corner = np.stack([(left + wide / 2)[group] - size[:, 0] / 2, top[group] + down], axis=1)
-    boxes = np.concatenate([corner, corner + size], axis=1)
-    rects = np.stack([left, top, left + wide, top + high], axis=1)
-    frames = {g.operators: tuple(rect) for g, rect in zip(plan.groups, rects.tolist(), strict=True)}
-    x = boxes[:, [0, 2]].mean(axis=1)
-    tops = np.stack([x[edges[:, 0]], boxes[edges[:, 0], 3]], axis=1)
-    ends_at = np.stack([x[edges[:, 1]], boxes[edges[:, 1], 1]], axis=1)
-    points = np.stack([tops, ends_at], axis=1).reshape(-1, 2)
-    start = np.arange(len(edges) + 1, dtype=np.int32) * 2
-    anchors = (tops + ends_at) / 2
-    whole = Folding(len(graph.operators))
-    return Layout(graph, plan, boxes, frames, start, points, anchors, _bounds(rects), whole, provisional=True)
-
-
-def _ranks(source: NDArray[np.int64], target: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-    """Longest-path ranks of `count` groups over the links between them; Kahn's algorithm, without kernels."""
-    readers: list[list[int]] = [[] for _ in range(count)]
-    across = source != target
-    pairs = np.unique(source[across] * count + target[across])
-    for one, other in zip((pairs // count).tolist(), (pairs % count).tolist(), strict=True):
-        readers[one].append(other)
-    waiting = np.bincount(pairs % count, minlength=count).tolist()
-    ranks = [0] * count
-    ready = [group for group in range(count) if not waiting[group]]
-    while ready:
-        group = ready.pop()
-        for reader in readers[group]:
-            ranks[reader] = max(ranks[reader], ranks[group] + 1)
-            waiting[reader] -= 1
-            if not waiting[reader]:
-                ready.append(reader)
-    return np.array(ranks, dtype=np.int64)
-
-
-def _nothing(graph: OperatorGraph, plan: Plan) -> Layout:
-    none = np.zeros((0, 2))
-    start = np.zeros(1, dtype=np.int32)
-    return Layout(graph, plan, np.zeros((0, 4)), {}, start, none, none, (0.0, 0.0, 1.0, 1.0), Folding(0))
-
-
-def _bounds(boxes: Points) -> tuple[float, float, float, float]:
-    low, high = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
-    return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
 def _members(
@@ -271,6 +130,7 @@ def _members(
     unit_of: NDArray[np.int64],
     edges: NDArray[np.int64],
     cache: MutableMapping[Unit, Member],
+    patience: Patience,
 ) -> list[Member]:
     """Every unit with its block, from the cache where its operators did not change."""
     missing = [i for i, unit in enumerate(units) if unit not in cache]
@@ -282,7 +142,9 @@ def _members(
     entering = _rows_by(target, ~inside & wanted[target])
     leaving = _rows_by(source, ~inside & wanted[source])
     rows = edges.tolist()
-    for i in missing:
+    for count, i in enumerate(missing):
+        if not count % 256:
+            patience.check()
         cache[units[i]] = _member(
             graph, rows, units[i], inner.get(i, []), entering.get(i, []), leaving.get(i, [])
         )
@@ -364,6 +226,7 @@ class _Outer:
         units: list[Unit],
         unit_of: NDArray[np.int64],
         members: list[Member],
+        patience: Patience,
     ) -> None:
         self.graph, self.plan, self.folding = graph, plan, folding
         self.edges, self.units, self.members = edges, units, members
@@ -379,10 +242,13 @@ class _Outer:
         self.tensor, self.source, self.target = edges[rows, 2], source[rows], target[rows]
         widths = [block.width for block in self.blocks]
         links = list(zip(self.source.tolist(), self.target.tolist(), strict=True))
+        patience.check()
         self.placed = in_layers(widths, links, self.tensor.tolist(), BLOCK_GAP, roots_down=True)
         self.left = np.round(self.placed.x - np.array(widths) / 2)
         self.lone = np.array([len(block.boxes) == 1 for block in self.blocks], dtype=np.bool_)
+        patience.check()
         self._ports()
+        patience.check()
         self._chips()
         self._rows()
 

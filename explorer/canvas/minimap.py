@@ -100,9 +100,9 @@ class Minimap:
         table = np.array(colors, dtype=np.uint32)
         pixels = np.zeros((height, width), dtype=np.uint32)
         shown = scene.folding.shown
-        steps = scene.traffic.steps()
+        steps = scene.traffic.steps().copy()
         steps[(steps == UNKNOWN) | scene.is_view] = STEPS
-        of_blocks = scene.traffic.block_steps()
+        of_blocks = scene.traffic.block_steps().copy()
         of_blocks[of_blocks == UNKNOWN] = STEPS
         steps = np.concatenate([steps[shown], of_blocks])
         scale_x, scale_y, inset_x, inset_y = self._scales()

@@ -352,20 +352,19 @@ class ScenePainter:
             self._rects.update(zip(missing, made, strict=True))
         return self._rects
 
-    def _steps(self) -> NDArray[np.int64]:
-        steps = self.scene.traffic.steps()
-        steps[self.scene.is_view] = UNKNOWN
+    def _steps(self, operators: NDArray[np.int64]) -> NDArray[np.int64]:
+        steps = self.scene.traffic.steps()[operators]
+        steps[self.scene.is_view[operators]] = UNKNOWN
         return steps
 
     def _boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         scene, palette = self.scene, self._palette
         visible = scene.operators_in(seen)
-        rects, steps = self._rectangles(visible), self._steps()
+        rects, steps = self._rectangles(visible), self._steps(visible).tolist()
         rim = QColor(0, 0, 0, 34) if not palette.dark else QColor(255, 255, 255, 30)
         plain = QPen(rim, 1.0)
         readable = zoom >= READ
-        for operator in visible.tolist():
-            step = int(steps[operator])
+        for operator, step in zip(visible.tolist(), steps, strict=True):
             fill = self._plain if step == UNKNOWN else self._fills[step]
             ink = palette.text if step == UNKNOWN else self._inks[step]
             painter.setPen(plain)
@@ -488,12 +487,11 @@ class ScenePainter:
     def _far_lines(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         """Straight pieces from box to box, those of more than a few pixels, at most one per pixel pair."""
         scene = self.scene
-        boxes = scene.edge_boxes
+        boxes = scene.edge_boxes[scene.drawn_edges]
         reach = np.maximum(boxes[:, 2] - boxes[:, 0], boxes[:, 3] - boxes[:, 1]) * zoom
-        reach[scene.layout.hidden] = 0.0
         here = (boxes[:, 0] <= seen[2]) & (boxes[:, 2] >= seen[0])
         here &= (boxes[:, 1] <= seen[3]) & (boxes[:, 3] >= seen[1])
-        visible = np.flatnonzero(here & (reach >= 4.0))
+        visible = scene.drawn_edges[here & (reach >= 4.0)]
         if not len(visible):
             return
         start, points = scene.layout.route_start, scene.layout.route_points
@@ -510,7 +508,7 @@ class ScenePainter:
 
     def _far_boxes(self, painter: QPainter, seen: Rect, zoom: float) -> None:
         visible = self.scene.operators_in(seen)
-        rects, steps = self._rectangles(visible), self._steps()[visible]
+        rects, steps = self._rectangles(visible), self._steps(visible)
         order = np.argsort(steps, kind="stable")
         sorted_steps, sorted_boxes = steps[order], visible[order]
         painter.setPen(Qt.PenStyle.NoPen)

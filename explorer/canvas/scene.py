@@ -24,9 +24,10 @@ from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import FusionGroup, Plan
 
 from ..digest import Digest
+from ..names import first_operators
 from .blocks import BOTTOM, CHIP, PAD, TITLE
 from .heat import OperatorTraffic
-from .layout import Layout
+from .positions import Layout
 
 MOST_UNPLACED = 150  # hulls that are fitted between their neighbours, one by one
 FRAME_TITLE, FRAME_GAP = (
@@ -119,8 +120,13 @@ class Scene:
         self.layout = layout
         self.boxes = layout.boxes
         self.folding = folding = layout.folding
-        self._own_boxes = np.where(folding.shown[:, None], layout.boxes, np.nan)
+        # What a frame looks through is what can be seen, not all there is.
+        self._seen = np.flatnonzero(folding.shown)
+        self._seen_boxes = layout.boxes[self._seen]
+        self.drawn_edges = np.flatnonzero(~layout.hidden)
         self.block_boxes = layout.boxes[folding.first]
+        away = FRAME_GAP
+        self._frames = layout.opened + np.array([-away, -away - FRAME_TITLE, away, away])
         self.traffic.fold(folding.slot_of, len(folding.blocks))
         self.edge_boxes = layout.pieces.edge_boxes
         self._take_groups()
@@ -129,9 +135,7 @@ class Scene:
         self._loose = np.zeros(len(kept), dtype=np.bool_)
         self._placed = ~np.isnan(self.hull_rects[:, 0]) | self._veiled
         veiled = np.flatnonzero(self._veiled)
-        self.hull_rects[veiled] = self.boxes[
-            [self.plan.groups[group].operators[0] for group in veiled.tolist()]
-        ]
+        self.hull_rects[veiled] = self.boxes[first_operators(self.plan)[veiled]]
         self._hulls(np.flatnonzero(~self._placed))
         self._place_chips()
 
@@ -180,7 +184,7 @@ class Scene:
         now = self._looks()
         other = ((now != looks) & ~(np.isnan(now) & np.isnan(looks))).any(axis=1)
         in_loose = (other & self._loose)[self.group_of]
-        boxes = self.boxes[(self.traffic.steps() != steps) | in_loose]
+        boxes = self.boxes[((self.traffic.steps() != steps) | in_loose) & self.folding.shown]
         blocks = self.block_boxes[self.traffic.block_steps() != block_steps]
         return around(np.concatenate([boxes, blocks, self.hull_rects[other & ~self._veiled]]))
 
@@ -213,6 +217,7 @@ class Scene:
         self._veiled = members == np.bincount(self.group_of[~self.folding.shown], minlength=count)
         self.seen_groups = np.flatnonzero(~self._veiled)  # of which an operator has a box of its own
         self.hull_drawn = ((members != 1) | (views != 1)) & ~self._veiled
+        self._drawn = np.flatnonzero(self.hull_drawn)
 
     def _hulls(self, groups: NDArray[np.int64]) -> None:
         """Hulls of groups that the layout may not have placed."""
@@ -324,7 +329,7 @@ class Scene:
     # -- what is where -------------------------------------------------------------------------------
     def operators_in(self, rect: Rect) -> NDArray[np.int64]:
         """Operators with a box of their own that meets `rect`."""
-        return _meeting(self._own_boxes, rect)
+        return self._seen[_meeting(self._seen_boxes, rect)]
 
     def blocks_in(self, rect: Rect) -> NDArray[np.int64]:
         """Slots of the closed blocks that meet `rect`."""
@@ -332,12 +337,11 @@ class Scene:
 
     def frames_in(self, rect: Rect) -> NDArray[np.int64]:
         """Open blocks, as rows of ``folding.opened``, whose frame meets `rect`."""
-        return _meeting(self.layout.opened, rect)
+        return _meeting(self._frames, rect)
 
     def hulls_in(self, rect: Rect) -> NDArray[np.int64]:
         """Groups whose drawn hull meets `rect`."""
-        found = _meeting(self.hull_rects, rect)
-        return found[self.hull_drawn[found]]
+        return self._drawn[_meeting(self.hull_rects[self._drawn], rect)]
 
     def edges_in(self, rect: Rect) -> NDArray[np.int64]:
         """Edges of which a piece may meet `rect`."""
@@ -393,17 +397,15 @@ class Scene:
             left, top, right, bottom = self.hull_rects[group].tolist()
             if left <= x <= right and top <= y <= bottom:
                 return Hit(Part.HULL, group)
-        for row in self.frames_in((x, y - FRAME_TITLE, x, y + FRAME_TITLE))[::-1].tolist():
-            left, top, right, _ = self.frame(row)
-            if left <= x <= right and top <= y <= top + FRAME_TITLE:
+        for row in self.frames_in((x, y, x, y))[::-1].tolist():
+            if y <= self._frames[row, 1] + FRAME_TITLE:
                 return Hit(Part.FRAME, row)
         return Hit(Part.NOTHING)
 
     def frame(self, row: int) -> Rect:
-        """The frame of an open block, its title strip above what it holds; outer ones around inner ones."""
-        left, top, right, bottom = self.layout.opened[row].tolist()
-        away = FRAME_GAP
-        return left - away, top - away - FRAME_TITLE, right + away, bottom + away
+        """The frame of an open block, with its title strip above what it holds."""
+        left, top, right, bottom = self._frames[row].tolist()
+        return left, top, right, bottom
 
     def _edge_at(self, x: float, y: float, reach: float) -> int | None:
         edges, a, b = self.pieces_in((x - reach, y - reach, x + reach, y + reach))

@@ -28,9 +28,11 @@ from ..runner import Lane
 from .backing import Backing
 from .camera import Camera
 from .folding import CLOSED_ABOVE, Folding, Unit
-from .layout import Layout, LayoutRequest, Member, lay_out, provisional
+from .layout import LayoutRequest, Member, lay_out
 from .minimap import Minimap
 from .painter import LABEL, READ, ScenePainter
+from .positions import Layout
+from .quick import provisional
 from .scene import Rect, Scene, around
 from .transition import Transition
 
@@ -78,6 +80,7 @@ class Stage(QObject):
         self._pinned: int | None = (
             None  # the operator that stays under the hand while a block opens or closes
         )
+        self._stopped = False
         self._then: Callable[[], None] | None = None  # once the folding that is wanted is shown
         self._held = False
         self._rescale = False  # numbers came while the colours were held
@@ -102,7 +105,7 @@ class Stage(QObject):
         self.scene = self.pictures = self.minimap = self._waiting = self._asked = None
         self._folding = self._pinned = self._then = None
         self._members = {}
-        self._held = self._settled = self._rescale = self._midway = False
+        self._held = self._settled = self._rescale = self._midway = self._stopped = False
         self._backing.forget()
         self._quick.stop()
         self._rest.stop()
@@ -166,10 +169,11 @@ class Stage(QObject):
         title = f"Laying out {len(graph.operators):,} operators"
         # A block that was opened is waited for; after an edit the numbers go first.
         lane = Lane.LAYOUT if shown is None or refolded else Lane.RELAYOUT
-        members = self._members
+        members, unwanted = self._members, self._document.runner.is_unwanted
 
         def work() -> tuple[Layout, Scene | None]:
-            layout = lay_out(LayoutRequest(graph, plan, members, folding or opening(graph, closed_above)))
+            request = LayoutRequest(graph, plan, members, folding or opening(graph, closed_above))
+            layout = lay_out(request, unwanted)
             return layout, Scene(layout) if scene is None else None
 
         self._document.ask(lane, title, work, self._take_layout)
@@ -351,6 +355,12 @@ class Stage(QObject):
         """Which blocks are closed, or will be in a moment; None where no graph is laid out."""
         return self._folding
 
+    @property
+    def is_folding(self) -> bool:
+        """Whether blocks were opened or closed, and that is not on screen yet."""
+        scene, wanted = self.scene, self._folding
+        return scene is not None and wanted is not None and scene.folding.closed != wanted.closed
+
     def fold(
         self, folding: Folding, pinned: int | None = None, then: Callable[[], None] | None = None
     ) -> None:
@@ -370,6 +380,26 @@ class Stage(QObject):
             return
         self._folding, self._pinned, self._then = folding, pinned, then
         self._ask_layout()
+
+    def cancelled(self) -> None:
+        """The worker forgot what it was asked: what is shown is what is wanted."""
+        self._asked = self._pinned = self._then = None
+        self._stopped = self.scene is None and self._document.graph is not None
+        if self.scene is not None and not self.scene.layout.provisional:
+            self._folding = self.scene.folding
+        self.changed.emit()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the first layout of the graph was cancelled."""
+        return self._stopped and self.scene is None
+
+    def resume(self) -> None:
+        """Lay the graph out after all."""
+        if self.is_stopped:
+            self._stopped = False
+            self._ask_layout()
+            self.changed.emit()
 
     # -- what is seen --------------------------------------------------------------------------------
     def picture(self) -> QPixmap | None:

@@ -85,6 +85,8 @@ def _operator(scene: Scene, index: int) -> list[str]:
         lines.append(f"{scene.traffic.memory} {look.fmt_bytes_exact(round(float(amount)))} in {home}")
     if operator.reason:
         lines.append(_short(operator.reason))
+        if any(graph.tensors[access.tensor].shape is None for access in operator.outputs):
+            lines.append("Give its result a shape: Ctrl+B.")
     return lines
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from PySide6.QtCore import QEasingCurve, QObject, QVariantAnimation
 
-from .layout import Layout
+from .positions import Layout
 
 DURATION_MS = 160
 

@@ -33,6 +33,7 @@ from model.errors import PlanError
 from .. import look
 from ..names import operator_list
 from . import accessible, legend, overlay, tips
+from .block_hand import BlockHand
 from .blocks import CHIP
 from .camera import Camera
 from .gestures import BoundaryDrag, BoxSelect, Edit, Gesture, Knife, MapPan, MoveOperators, Pan, explained
@@ -55,6 +56,8 @@ NO_EDITS_YET = "Kernels are still compiling; edits are checked with them. Look a
 class GraphCanvas(QAbstractScrollArea):
     """See the module's docstring."""
 
+    nested_wanted = Signal(int)
+    """Emitted with a control-flow operator whose nested graphs are to be shown."""
     tile_requested = Signal(int)
     """Emitted with a group of the shown plan whose tiles are to be edited."""
     camera_changed = Signal()
@@ -72,6 +75,7 @@ class GraphCanvas(QAbstractScrollArea):
         self._standing = NOTHING  # a refusal that outlives its gesture
         self._hover = Hit(Part.NOTHING)
         self._knife = self._space = False
+        self.read_only = False  # whether it only shows: no hand moves a boundary
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -87,6 +91,7 @@ class GraphCanvas(QAbstractScrollArea):
         self.stage.moved.connect(self._seen_changed)
         self.stage.layout_shown.connect(self.layout_shown)
         self.stage.layout_shown.connect(self._laid_out)
+        self.blocks = BlockHand(document, self.stage)
         self.bar = SelectionBar(document, viewport)
         self.bar.refused.connect(self.explain)
         self.bar.hinted.connect(self._hint)
@@ -232,6 +237,8 @@ class GraphCanvas(QAbstractScrollArea):
         graph = self.document.graph
         if graph is not None and not graph.operators:
             return "This model has no operators: its outputs are constants or inputs."
+        if self.stage.is_stopped:
+            return "Laying out was cancelled. Zoom to fit (Ctrl+0) begins again."
         if graph is not None and self.stage.is_waiting:
             return self.document.preparing or f"Laying out {len(graph.operators):,} operators…"
         return ""
@@ -354,6 +361,8 @@ class GraphCanvas(QAbstractScrollArea):
         return ()
 
     def _may_edit(self) -> bool:
+        if self.read_only:
+            return False
         if not self.document.ready:
             self.document.said.emit(NO_EDITS_YET, "note")
         return self.document.ready
@@ -402,7 +411,8 @@ class GraphCanvas(QAbstractScrollArea):
             self._hover_at(event.position())
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """On a chip, or on a line inside a group: fuse or cut there; a closed block opens, an open one closes."""
+        """On a chip, or on a line inside a group: fuse or cut there; a closed block opens, an open one closes; control
+        flow shows what is inside."""
         if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
         self.stage.hold()
@@ -410,24 +420,15 @@ class GraphCanvas(QAbstractScrollArea):
         if hit.part in (Part.BLOCK, Part.FRAME) or (
             hit.part is Part.CHIP and not self.scene.chip_is_handle[hit.index]
         ):
-            self._fold_at(hit)
-        elif hit.part is Part.CHIP:
+            self.blocks.turn(hit, self._meant(hit))
+        elif hit.part is Part.OPERATOR and self.scene.graph.operators[hit.index].runs:
+            self.nested_wanted.emit(hit.index)
+        elif hit.part is Part.CHIP and not self.read_only:
             self.toggle_cut(self.scene.chip(hit.index).edge)
-        elif hit.part is Part.EDGE:
+        elif hit.part is Part.EDGE and not self.read_only:
             self.toggle_cut(hit.index)
         else:
             self.mousePressEvent(event)
-
-    def _fold_at(self, hit: Hit) -> None:
-        """Open or close what was double-clicked; it stays under the pointer."""
-        folding, meant = self.scene.folding, self._meant(hit)
-        if hit.part is Part.BLOCK:
-            self.stage.fold(folding.opening([folding.blocks[hit.index]]), meant[0])
-        elif hit.part is Part.FRAME:
-            block = folding.opened[hit.index]
-            self.stage.fold(folding.closing_block(block), self._topmost(meant))
-        else:
-            self.stage.fold(folding.opening(self._closed_around(meant)), meant[0])
 
     def _end_gesture(self) -> None:
         self._show_cursor()
@@ -502,9 +503,9 @@ class GraphCanvas(QAbstractScrollArea):
             and self.document.offer is None
         ):
             if event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
-                self.close_block()
+                self.blocks.close_block()
             else:
-                self.open_block()
+                self.blocks.open_block()
         elif key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Period):
             self.take_fix()
         elif key == Qt.Key.Key_C and not event.modifiers() and not event.isAutoRepeat():
@@ -626,66 +627,6 @@ class GraphCanvas(QAbstractScrollArea):
         self.document.select(operators)
         self.reveal(operators)
 
-    # -- blocks --------------------------------------------------------------------------------------
-    def _closed_around(self, operators: Iterable[int]) -> list[int]:
-        """The closed blocks that hold some operators."""
-        folding = self.scene.folding
-        slots = np.unique(folding.slot_of[np.array(list(operators), dtype=np.int64)])
-        return [folding.blocks[slot] for slot in slots.tolist() if slot >= 0]
-
-    def _topmost(self, operators: Iterable[int]) -> int:
-        """Of some operators, at least one, that which is seen highest."""
-        found = list(operators)
-        return found[int(np.argmin(self.scene.boxes[found, 1]))]
-
-    def open_block(self) -> None:
-        """Open the closed blocks that are selected."""
-        selection = self.document.selection
-        if not self.has_scene or not selection:
-            return
-        closed = self._closed_around(selection)
-        if closed:
-            self.stage.fold(self.scene.folding.opening(closed), selection[0])
-        else:
-            self.document.said.emit("No closed block is selected.", "note")
-
-    def close_block(self) -> None:
-        """Close the blocks around what is selected."""
-        selection = self.document.selection
-        if not self.has_scene or not selection:
-            return
-        folding = self.scene.folding.closing(selection)
-        if folding.closed == self.scene.folding.closed:
-            self.document.said.emit("What is selected lies in no block.", "note")
-        else:
-            self.stage.fold(folding, self._topmost(selection), lambda: self._select_whole(selection[0]))
-
-    def _select_whole(self, operator: int) -> None:
-        """Select all that is one box with an operator."""
-        self.document.select(self.scene.folding.together(operator))
-
-    def open_all_blocks(self) -> None:
-        """See every operator."""
-        if self.has_scene:
-            self.stage.fold(self.scene.folding.with_closed(()))
-
-    def close_all_blocks(self) -> None:
-        """See the graph as it opens when it is large."""
-        folding = self.scene.folding if self.has_scene else None
-        if folding is None or folding.hierarchy is None:
-            return
-        closed = folding.hierarchy.opening()
-        if not closed:
-            self.document.said.emit("This model has no blocks: no scopes, and nothing that repeats.", "note")
-        self.stage.fold(folding.with_closed(closed), then=self.stage.first_look)
-
-    def uncover(self, operators: tuple[int, ...]) -> None:
-        """Open what hides some operators, and bring them into the middle."""
-        if self.has_scene and operators:
-            self.stage.fold(
-                self.scene.folding.revealing(operators), operators[0], lambda: self.centre(operators)
-            )
-
     # -- edits without a drag ------------------------------------------------------------------------
     def toggle_cut(self, edge: int) -> None:
         """Fuse across, or cut at, one edge (row of ``graph.edges``)."""
@@ -733,7 +674,7 @@ class GraphCanvas(QAbstractScrollArea):
     def _place_bar(self) -> None:
         selection = self.document.selection
         busy = self._gesture is not None and self._gesture.moved
-        if not self.has_scene or len(selection) < 2 or busy or self._standing.text:
+        if not self.has_scene or self.read_only or len(selection) < 2 or busy or self._standing.text:
             self.bar.hide()
             return
         left, top, right, bottom = self.stage.hulls_around(selection)
@@ -766,7 +707,8 @@ class GraphCanvas(QAbstractScrollArea):
 
     # -- seeing --------------------------------------------------------------------------------------
     def zoom_to_fit(self) -> None:
-        """See the whole graph."""
+        """See the whole graph; lay it out where that was cancelled."""
+        self.stage.resume()
         self.stage.settle()
         self.stage.fit()
 

@@ -10,7 +10,8 @@ import argparse
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +26,12 @@ from ..cost.nest import (
     WindowAxis,
 )
 from ..errors import UsageError
-from ..graph.graph import Access, Operator, OperatorGraph, Tensor, TensorRole
+from ..graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind, Tensor, TensorRole
 from ..measured import Measurement, report, timed
 from ..terminal import TOOL, columns, print_json
+
+if TYPE_CHECKING:
+    from ..search.structure import Structure
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _oracles(arguments)
     rows = [
         row
-        for make in (_cost_rows, _plan_rows, _layout_rows, _serving_rows)
+        for make in (_cost_rows, _search_rows, _plan_rows, _layout_rows, _serving_rows)
         for row in make(arguments)
         if arguments.only in row.name
     ]
@@ -359,6 +363,90 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
 
     for seconds in timed(rounds, round_robin):
         yield len(given) * times / seconds
+
+
+def _search_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:
+    """Least traffic, its witness included; the shapes of a structure are made once, and measured by themselves."""
+    from ..cost.problem import pose
+    from ..cost.unify import unify
+    from ..cost.units import Machine
+    from ..hardware.loader import load_hardware
+    from ..plan.plan import FusionGroup
+    from ..search.least import least_traffic
+    from ..search.shapes import shapes_of
+    from ..search.structure import structure_of
+
+    machine = Machine(load_hardware("one-buffer"))
+    for name, graph, goal in (
+        ("a product, 1,024 each way", _chain(1024, (1024, 1024)), 0.005),
+        ("two products, 1,024 rows, 64 to 1,024 to 64", _chain(1024, (64, 1024, 64)), 0.020),
+        ("attention, 2,048 by 2,048, heads of 64", _chain(2048, (64, 2048, 64), softmax=True), 0.020),
+    ):
+        group = FusionGroup(tuple(range(len(graph.operators))))
+        problem = pose(graph, group, unify(graph, group.operators), machine, "int8")
+
+        structure = structure_of(problem)
+
+        def anew(structure: Structure = structure) -> None:
+            shapes_of.cache_clear()
+            shapes_of(structure)
+
+        yield Measurement(f"shapes of {name}", timed(arguments.rounds, anew), None)
+        yield Measurement(
+            f"least traffic of {name}",
+            timed(arguments.rounds, lambda problem=problem, group=group: least_traffic(problem, group)),
+            goal,
+        )
+
+
+def _chain(rows: int, widths: Sequence[int], softmax: bool = False) -> OperatorGraph:
+    """Products one after the other, ``rows`` by the first width to the last; ``softmax``: one behind the first."""
+    tensors: list[Tensor] = []
+    operators: list[Operator] = []
+
+    def tensor(shape: tuple[int, ...], role: TensorRole) -> int:
+        tensors.append(Tensor(len(tensors), f"t{len(tensors)}", "int8", shape, role))
+        return len(tensors) - 1
+
+    def add(
+        op_type: str, kind: OpKind, dims: tuple[Dim, ...], reads: Sequence[tuple[int, str]], write: str
+    ) -> int:
+        place = {dim.name: i for i, dim in enumerate(dims)}
+        size = {dim.name: dim.extent for dim in dims}
+        made = tensor(tuple(size[letter] for letter in write), TensorRole.ACTIVATION)
+        inputs, outputs = (
+            tuple(Access(t, tuple(Axis(((place[letter], 1),)) for letter in letters)) for t, letters in found)
+            for found in (reads, [(made, write)])
+        )
+        operators.append(
+            Operator(
+                len(operators),
+                f"o{len(operators)}",
+                op_type,
+                kind,
+                dims,
+                inputs,
+                outputs,
+                online=op_type == "Softmax",
+            )
+        )
+        return made
+
+    last = tensor((rows, widths[0]), TensorRole.INPUT)
+    for number, (inner, outer) in enumerate(pairwise(widths)):
+        if softmax and number == 1:
+            last = add(
+                "Softmax",
+                OpKind.REDUCTION,
+                (Dim("i", rows), Dim("j", inner, reduction=True)),
+                [(last, "ij")],
+                "ij",
+            )
+        dims = (Dim("m", rows), Dim("n", outer), Dim("k", inner, reduction=True))
+        weight = tensor((inner, outer), TensorRole.INPUT)
+        last = add("MatMul", OpKind.CONTRACTION, dims, [(last, "mk"), (weight, "kn")], "mn")
+    tensors[last] = replace(tensors[last], is_output=True)
+    return OperatorGraph("chain", tuple(tensors), tuple(operators))
 
 
 def _plan_rows(arguments: argparse.Namespace) -> Iterator[Measurement]:

@@ -15,9 +15,14 @@ from ..terminal import columns, print_json
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("graph", help="an .onnx file, or the name of a sample (`tilewright samples`)")
+    parser.add_argument(
+        "graph",
+        help="a model file (ONNX, .pt2, StableHLO, HLO, DOT), or the name of a sample (`tilewright samples`)",
+    )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
-    parser.add_argument("--plan", default=None, help="a saved plan: also its groups' dims and loop trees")
+    parser.add_argument(
+        "--plan", default=None, help="a saved plan or a packaged one: also its groups' dims and loop trees"
+    )
     parser.add_argument("--all", action="store_true", help="list every operator")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
 

@@ -1,4 +1,4 @@
-"""List what ships with the program: sample graphs, machines and workloads, one line each."""
+"""List what ships with the program: sample graphs, machines, workloads and plans, one line each."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _KINDS = (
     ("graph", "sample_graphs", ".onnx", "tilewright simulate NAME"),
     ("machine", "assets/hardware", ".toml", "--hardware NAME"),
     ("workload", "assets/workloads", ".toml", "--workload NAME"),
+    ("plan", "assets/plans", ".json", "--plan NAME"),
 )
 
 
@@ -42,6 +43,6 @@ def _files(where: str, suffix: str) -> list[Path]:
 
 
 def about(path: Path) -> str:
-    """One line: the headline of the file, or of the text summary beside a binary one."""
-    summary = path.with_suffix(".txt") if path.suffix == ".onnx" else path
+    """One line: the headline of the file, or of the text beside one that has no comments."""
+    summary = path if path.suffix == ".toml" else path.with_suffix(".txt")
     return headline(summary) if summary.is_file() else ""

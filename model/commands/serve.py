@@ -38,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
     configure_load(parser)
     parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine (with GRAPH)")
-    parser.add_argument("--plan", default=None, help="a saved plan (with GRAPH); none: the starting plan")
+    parser.add_argument(
+        "--plan", default=None, help="a saved plan or a packaged one (with GRAPH); none: the starting plan"
+    )
     parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
     parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
@@ -190,14 +192,15 @@ def _planned(
     from ..graph.bindings import parse_bindings
     from ..graph.load import load_graph
     from ..hardware.loader import load_hardware
-    from ..plan.edits import contraction_tails
     from ..plan.file import load_plan
+    from ..plan.starting import starting_plan
     from ..serving.planned import profiles_of
 
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
     machine = load_hardware(arguments.hardware)
-    plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
+    start = None if arguments.plan else starting_plan(graph)
+    plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
     inputs["graph"] = {
         "path": graph.path,
         "digest": graph.digest,
@@ -205,7 +208,7 @@ def _planned(
         "tensors": len(graph.tensors),
     }
     inputs["hardware"] = {"name": machine.name, "digest": machine.digest}
-    inputs["plan"] = {"path": arguments.plan or "contraction with its pointwise tail"}
+    inputs["plan"] = {"path": arguments.plan if start is None else start.source}
     inputs["bindings"] = dict(graph.bindings)
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
     return profiles_of(workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims}))

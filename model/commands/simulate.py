@@ -15,9 +15,9 @@ from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
 from ..graph.load import load_graph
 from ..hardware.loader import load_hardware
-from ..plan.edits import contraction_tails
 from ..plan.file import load_plan
 from ..plan.plan import group_name
+from ..plan.starting import starting_plan
 from ..terminal import columns, print_json, quantity, size
 from ..why import card_document, card_text
 from .serve import check_load, configure_load, workload_input
@@ -32,9 +32,16 @@ ROWS = 24
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("graph", help="an .onnx file, or the name of a sample (`tilewright samples`)")
+    parser.add_argument(
+        "graph",
+        help="a model file (ONNX, .pt2, StableHLO, HLO, DOT), or the name of a sample (`tilewright samples`)",
+    )
     parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine")
-    parser.add_argument("--plan", default=None, help="a saved plan; none: contractions with their tails")
+    parser.add_argument(
+        "--plan",
+        default=None,
+        help="a saved plan or a packaged one; none: the file's own fusions (HLO), else contractions with their tails",
+    )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
     parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
     configure_load(parser)
@@ -66,7 +73,8 @@ def run(arguments: argparse.Namespace) -> int:
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
     machine = load_hardware(arguments.hardware)
-    plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
+    start = None if arguments.plan else starting_plan(graph)
+    plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
     if arguments.why.startswith("serving.") and not arguments.workload:
         raise UsageError(f"{arguments.why} is of a workload", lever="Give --workload NAME as well.")
@@ -98,6 +106,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(card_text(card))
     else:
         print(simulate_text(result, arguments.all))
+        if start is not None and graph.fusions:
+            print(f"\nplan: {start.source}")
+            print(
+                "\n".join(f"note: {sentence}" for sentence in start.refused), end="\n" * bool(start.refused)
+            )
         if tail:
             print("\n" + tail)
     if arguments.strict and not result.totals.feasible:

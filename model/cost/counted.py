@@ -9,13 +9,15 @@ from math import sqrt
 
 import numpy as np
 
+from ..graph.dtypes import bytes_of
 from ..plan.plan import FusionGroup
 from . import cycles as c
 from . import registers as reg
 from . import sweep as k
+from .crossing import crossing
 from .layout import workspace
 from .mapping import Mapping
-from .nest import IndirectAxis, WindowAxis
+from .nest import OUTER, IndirectAxis, WindowAxis
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem
 from .result import RegisterUse
@@ -30,22 +32,32 @@ class Counted:
     Attributes
     ----------
     counts, points, footprint, rows, work : as `traffic.measure` leaves them.
-    rescale : vector multiplications that online reductions add.
+    rescale, combine : vector operations that online reductions and sums that cores share add.
     figures : the machine's, with this group's bytes in flight.
     cores : int64[dims], over how many cores the outer loops of each dim are split; 0 for reduced dims.
     threads : of a block on simt machines, else 0.
+    crossing : bits that pass in and out, and that reach DRAM.
     spill : operator at the registers' peak (-1: none spills), DRAM bytes and buffer bytes of each of its steps.
-    spilled : bytes in all; ``register_use`` says the rest.
+    spilled : bytes that spill from the registers in all; ``register_use`` says the rest.
     """
 
     def __init__(
-        self, operands: Operands, group: FusionGroup, problem: Problem, mapping: Mapping, precision: str
+        self,
+        operands: Operands,
+        group: FusionGroup,
+        problem: Problem,
+        mapping: Mapping,
+        precision: str,
+        warm: frozenset[int] = frozenset(),
+        kept: frozenset[int] = frozenset(),
     ) -> None:
+        """``warm`` and ``kept``: local tensors, as in `crossing.crossing`."""
         self.operands, self.group, self.problem, self.mapping = operands, group, problem, mapping
         self.graph = operands.graph
         self.precision = precision
         self.machine = problem.machine
         self.space = problem.space
+        self.order = {tensor: i for i, tensor in enumerate(tensors_of(operands.graph, group.operators))}
         arrays = mapping.arrays
         self.counts = np.zeros((2, arrays.acc.shape[0], 4), np.int64)
         self.points = np.zeros(arrays.ops.shape[0], np.int64)
@@ -61,8 +73,18 @@ class Counted:
         self.cores = np.ones(len(self.space.extents), np.int64)
         for operator in self.space.operators:
             self.cores[list(operator.reductions)] = 0
-        for d, share in mapping.parallel:
+        for d, share in mapping.parallel + mapping.split:
             self.cores[d] = share
+        self.kept = kept
+        self.combine = sum(  # additions that put the parts of shared sums together
+            int(arrays.acc[a, k.ACC_ELEMENTS]) * (share - 1)
+            for d, share in mapping.split
+            for a in np.flatnonzero(arrays.acc[:, k.ACC_WRITE]).tolist()
+            if arrays.ops[arrays.acc[a, k.ACC_OPERATOR], k.OP_OWN] & ~arrays.acc[a, k.ACC_TOUCH] & 1 << d
+        )
+        self.crossing = crossing(
+            self.machine.accelerator, arrays, self.counts[0], self.rows, self.work, self.cores, warm, kept
+        )
         self.figures = self.machine.figures.copy()
         self._hold_registers()
 
@@ -116,59 +138,85 @@ class Counted:
     def traffic(self) -> tuple[LocalTraffic, ...]:
         """Bytes per tensor and pair of levels; bits are summed and rounded up once per direction."""
         acc, ten = self.mapping.arrays.acc, self.mapping.arrays.ten
-        order = {tensor: i for i, tensor in enumerate(tensors_of(self.graph, self.group.operators))}
         machine = self.machine.accelerator
-        names = (machine.dram.name, machine.buffer.name, REGISTERS_NAME)
-        sums: dict[tuple[int, int], list[int]] = {}
-        for level in range(self.machine.levels):
-            for a, (read, write, partial_read, partial_write) in enumerate(self.counts[level].tolist()):
-                if not (read or write or partial_read):
-                    continue
-                local = int(acc[a, k.ACC_TENSOR])
-                bits, partial = int(ten[local, k.TEN_BITS]), int(ten[local, k.TEN_PARTIAL])
-                row = sums.setdefault((level, local), [0, 0])
-                row[0] += read * bits + partial_read * partial
-                row[1] += write * bits + partial_write * partial
-        out = [
-            LocalTraffic(
-                order[self.space.tensors[local]],
-                names[level],
-                names[level + 1],
-                (row[0] + 7) // 8,
-                (row[1] + 7) // 8,
+        tables = [(machine.dram.name, machine.buffer.name, self.crossing.buffer)]
+        if machine.cache is not None:
+            tables[0] = (machine.cache.name, machine.buffer.name, self.crossing.buffer)
+            tables.insert(0, (machine.dram.name, machine.cache.name, self.crossing.dram))
+        if self.machine.levels == 2:
+            bits, partial = ten[acc[:, k.ACC_TENSOR], k.TEN_BITS], ten[acc[:, k.ACC_TENSOR], k.TEN_PARTIAL]
+            row = self.counts[1]
+            reads = row[:, k.READS] * bits + row[:, k.PARTIAL_READS] * partial
+            writes = row[:, k.WRITES] * bits + row[:, k.PARTIAL_WRITES] * partial
+            tables.append((machine.buffer.name, REGISTERS_NAME, np.stack((reads, writes), axis=1)))
+        out: list[LocalTraffic] = []
+        for outer, inner, table in tables:
+            sums: dict[int, list[int]] = {}
+            for local, (read, write) in zip(acc[:, k.ACC_TENSOR].tolist(), table.tolist(), strict=True):
+                if read or write:
+                    row = sums.setdefault(local, [0, 0])
+                    row[0] += read
+                    row[1] += write
+            out.extend(
+                LocalTraffic(self.place(local), outer, inner, (read + 7) // 8, (write + 7) // 8)
+                for local, (read, write) in sums.items()
             )
-            for (level, local), row in sums.items()
-        ]
         if self.spilled:
             local = self.space.operators[int(self.spill[0])].writes[0].tensor
             half = self.spilled // 2
-            out.append(
-                LocalTraffic(
-                    order[self.space.tensors[local]], self.register_use.spill_to, REGISTERS_NAME, half, half
-                )
-            )
+            where = self.register_use.spill_to
+            out.append(LocalTraffic(self.place(local), where, REGISTERS_NAME, half, half))
         return tuple(out)
 
-    def refetched_bytes(self) -> int:
-        """Bytes from and to the outer level beyond each tile's first pass: refetches and partial sums."""
-        arrays = self.mapping.arrays
-        total = 0
-        for a, (read, _, partial_read, partial_write) in enumerate(self.counts[0].tolist()):
-            local = int(arrays.acc[a, k.ACC_TENSOR])
-            total += (partial_read + partial_write) * int(arrays.ten[local, k.TEN_PARTIAL])
-            if read:
-                o = int(arrays.acc[a, k.ACC_OPERATOR])
-                depth = int(self.work[k.W_EFFECTIVE0, a])
-                untouched = ~int(arrays.acc[a, k.ACC_TOUCH])
-                again = int(k.repeats(untouched, self.rows[o], depth, arrays.loops, arrays.extents))
-                total += (read - read // again) * int(arrays.ten[local, k.TEN_BITS])
-        return total // 8
+    def place(self, local: int) -> int:
+        """Where `tensors_of` has a local tensor."""
+        return self.order[self.space.tensors[local]]
+
+    def touched(self) -> tuple[tuple[int, int, bool, bool], ...]:
+        """What a cache sees: per tensor that crosses its place, distinct bytes, and whether it is read and written."""
+        acc, ten = self.mapping.arrays.acc, self.mapping.arrays.ten
+        found: dict[int, tuple[int, bool, bool]] = {}
+        for a in np.flatnonzero(self.crossing.buffer.any(axis=1)).tolist():
+            local, write = int(acc[a, k.ACC_TENSOR]), bool(acc[a, k.ACC_WRITE])
+            size = bytes_of(int(acc[a, k.ACC_ELEMENTS]), int(ten[local, k.TEN_BITS]))
+            before = found.get(local, (0, False, False))
+            found[local] = max(size, before[0]), before[1] or not write, before[2] or write
+        return tuple((self.place(local), *row) for local, row in found.items())
+
+    @property
+    def spilled_to_dram(self) -> int:
+        """Bytes of spills that reach DRAM: of registers where the buffer has no room, of intermediates."""
+        onto_dram = self.register_use.spill_to == self.machine.accelerator.dram.name
+        return (self.spilled if onto_dram else 0) + self.crossing.spilled // 8
+
+    @property
+    def spill_to(self) -> str:
+        """Where spills go: DRAM where any does."""
+        if self.spilled_to_dram:
+            return self.machine.accelerator.dram.name
+        if self.mapping.spilled and self.machine.accelerator.cache is not None:
+            return self.machine.accelerator.cache.name
+        return self.register_use.spill_to
+
+    def spill_bytes(self) -> int:
+        """Bytes that spill in all, written and read back: from the registers, and intermediates from the buffer."""
+        acc, ten = self.mapping.arrays.acc, self.mapping.arrays.ten
+        rows = self.crossing.buffer[ten[acc[:, k.ACC_TENSOR], k.TEN_SPILLED] == 1]
+        return self.spilled + int(rows.sum()) // 8
+
+    def kept_bytes(self) -> int:
+        """Bytes of intermediates that never reach DRAM: at home on chip, or kept by the cache."""
+        return sum(
+            bytes_of(tensor.elements, tensor.bits)
+            for local, tensor in enumerate(self.mapping.nest.tensors)
+            if (tensor.home != OUTER and not tensor.written_outside) or local in self.kept
+        )
 
     def held_bytes(self) -> int:
         """Footprint of the buffer: one core's, or all active cores' where the buffer is the device's."""
         shared = self.machine.accelerator.buffer.scope != "core"
         active = 1
-        for _, share in self.mapping.parallel:
+        for _, share in self.mapping.parallel + self.mapping.split:
             active *= share
         return int(self.footprint[0]) * (active if shared else 1)
 
@@ -190,7 +238,8 @@ class Counted:
         inner = 0
         if registers is not None:
             inner = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
-        held = max(1, (self.machine.capacity_bytes + inner) * self.machine.cores * 8 // bits)
+        onchip = (self.machine.capacity_bytes + inner) * self.machine.cores + accelerator.cache_share_bytes
+        held = max(1, onchip * 8 // bits)
         product = 1
         for d in role.m + role.n + role.k:
             product *= extents[d]
@@ -200,10 +249,7 @@ class Counted:
     def energy(self, traffic: tuple[LocalTraffic, ...], seconds: float) -> float:
         """Joules: MACs, bytes at the levels that they touch, one launch, static power of the slot's share."""
         machine = self.machine.accelerator
-        joules = {
-            machine.dram.name: machine.dram.energy_j_per_byte,
-            machine.buffer.name: machine.buffer.energy_j_per_byte,
-        }
+        joules = {level.name: level.energy_j_per_byte for level in machine.memory}
         total = machine.energy.launch_j
         for row in traffic:
             total += (row.read_bytes + row.write_bytes) * (

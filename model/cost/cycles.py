@@ -10,7 +10,8 @@ from ..compiled import kernel
 # Figures of the machine, ``mach`` float64[MACHINE_FIGURES].
 M_UNIT, M_ROWS, M_COLUMNS, M_FLOW, M_OVERLAP, M_MMA_M, M_MMA_N, M_MMA_K = 0, 1, 2, 3, 4, 5, 6, 7
 M_CLOCK, M_LANES, M_PORT, M_DEVICE, M_LATENCY, M_ONCHIP, M_INFLIGHT, M_RESCALE = 8, 9, 10, 11, 12, 13, 14, 15
-MACHINE_FIGURES = 16
+M_CACHE = 16  # bytes a second of the cache between DRAM and the buffers, for the slot
+MACHINE_FIGURES = 17
 NO_UNIT, SYSTOLIC, TENSOR_CORE = 0, 1, 2
 OUTPUT_STATIONARY, WEIGHT_STATIONARY, INPUT_STATIONARY = 0, 1, 2
 # Columns of ``mat`` int64[operators, MAT_COLUMNS]: whether the matrix unit runs it, and masks of its dims.

@@ -46,12 +46,16 @@ from .sweep import (
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    AXIS_D0,
+    AXIS_D1,
     HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
     OP_CONTRACTION,
+    OP_DOMAIN,
+    OP_DOMAIN_END,
     OP_END,
     OP_FIRST,
     OP_OWN,
@@ -65,6 +69,7 @@ from .sweep import (
     W_EFFECTIVE0,
     W_LENGTH,
     WRITES,
+    axis_sum,
 )
 
 
@@ -252,13 +257,13 @@ def shared_loops(rows, work, one, other, most):
 
 
 @kernel(
-    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1], float64[::1], int64,"
-    " int64[::1], float64, int64, int64, int64[::1], float64[:,::1])",
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], float64[::1], float64[::1],"
+    " float64[::1], int64, int64[::1], float64, int64, int64, int64[::1], float64[:,::1])",
     borrows=True,
 )
 def estimate(
-    ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
+    ops, acc, axes, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
     split, resident, stages, rescale, length, spans,
 ):  # fmt: skip
     """About how many seconds the walk over the steps takes (docs/loop-tree.md, section 5), in closed form.
@@ -293,6 +298,11 @@ def estimate(
             share = split[d] if leading else 1
             spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share
             spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
+        for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):  # the mean over its tiles
+            d = axes[x, AXIS_D0]
+            whole_axis = axis_sum(axes, x, rows[o], deepest, loops, extents)
+            length[d] = -(-whole_axis // -(-extents[d] // length[d]))
+            length[axes[x, AXIS_D1]] = 1
         add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
         inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
         busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
@@ -325,6 +335,9 @@ def estimate(
         for j in range(deepest):
             d = loops[rows[o, j], LOOP_DIM]
             length[d] = extents[d]
+        for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+            length[axes[x, AXIS_D0]] = extents[axes[x, AXIS_D0]]
+            length[axes[x, AXIS_D1]] = extents[axes[x, AXIS_D1]]
         visits = spans[deepest, P_VISITS]
         if stages < 2:
             work_s += tail_s * spans[tail_depth, P_VISITS] / visits

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .sweep import (
+    ACC_AXES,
+    ACC_AXES_END,
     ACC_EARLIER,
     ACC_FIXED,
     ACC_OPERATOR,
+    ACC_PLAIN,
     ACC_SHAPE,
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    AXIS_A,
+    AXIS_B,
+    AXIS_D0,
+    AXIS_D1,
+    AXIS_KIND,
+    AXIS_N,
     HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
@@ -26,14 +35,18 @@ from .sweep import (
     OP_OWN,
     OP_POINTWISE,
     OP_REDUCED,
+    OP_SPLIT,
     OP_STATISTICS,
     OP_TREE,
     OP_WRITES,
+    ROLLING,
+    SIMPLE,
     TEN_BITS,
     TEN_ELEMENTS,
     TEN_HOME,
     TEN_LAST,
     TEN_PARTIAL,
+    TEN_PINNED,
     TEN_PRODUCER,
     W_BYTES0,
     W_DEPTH0,
@@ -47,6 +60,9 @@ from .sweep import (
     W_SAVED,
     W_SKIP,
     W_TILE0,
+    W_TREE,
+    odd_tile,
+    sharers,
     step_of,
     tile_elements,
 )
@@ -81,6 +97,40 @@ def add_live(size, r, first, last, path, lengths, loops, rows, work):
                 break
     work[W_LIVE, low] += size
     work[W_LIVE, high + 1] -= size
+
+
+@kernel(
+    "void(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64, int64[:,::1], int64[::1], int64[:,::1])",
+    borrows=True,
+)
+def add_lines(acc, a, axes, row, depth, bits, loops, extents, work):
+    """Add the line buffers of access `a`: what rolling windows keep while other loops of the tensor run inside."""
+    for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
+        if axes[x, AXIS_KIND] != ROLLING:
+            continue
+        at, inner = -1, False
+        for j in range(depth):
+            loop = row[j]
+            if loops[loop, LOOP_TRIPS] == 1:
+                continue
+            if loops[loop, LOOP_DIM] == axes[x, AXIS_D0]:
+                at, inner = j, False
+            elif acc[a, ACC_TOUCH] >> loops[loop, LOOP_DIM] & 1:
+                inner = True
+        kept = (extents[axes[x, AXIS_D1]] - 1) * axes[x, AXIS_B] + 1 - axes[x, AXIS_A]
+        if at < 0 or not inner or kept <= 0:
+            continue
+        elements = min(kept, axes[x, AXIS_N])
+        for y in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
+            if y == x:
+                continue
+            if axes[y, AXIS_KIND] == SIMPLE:
+                elements *= min(step_of(axes[y, AXIS_D0], row, at + 1, loops, extents), axes[y, AXIS_A])
+            else:
+                elements *= odd_tile(axes, y, row, at + 1, loops, extents)
+        size = (elements * bits + 7) // 8
+        work[W_LIVE, loops[row[at], LOOP_FIRST]] += size
+        work[W_LIVE, loops[row[at], LOOP_LAST] + 1] -= size
 
 
 @kernel("boolean(int64, int64[::1], int64, int64[:,::1])", inline=True, borrows=True)
@@ -137,11 +187,20 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
             inner = work[W_EFFECTIVE1, a] if levels == 2 else work[W_LENGTH, o]
-            if unfinished(ops[o, OP_OWN] & ~acc[a, ACC_TOUCH], rows[o], inner, loops):
+            sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+            if unfinished(sums, rows[o], inner, loops) or (
+                ops[o, OP_SPLIT] and sharers(sums, rows[o], 0, work[W_TREE, o], loops) > 1
+            ):
                 bits = ten[t, TEN_PARTIAL]
         size = (elements * bits + 7) // 8
         work[W_TILE0, a] = elements
         work[W_BYTES0, a] = size
+        if not acc[a, ACC_PLAIN] and acc[a, ACC_FIXED] < 0:
+            add_lines(acc, a, axes, rows[o], work[W_DEPTH0, a], ten[t, TEN_BITS], loops, extents, work)
+        if ten[t, TEN_PINNED]:
+            work[W_LIVE, 0] += size
+            work[W_LIVE, operators] -= size
+            continue
         r = work[W_EFFECTIVE0, a]
         last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
         add_live(size * (stages if streamed and r > 0 else 1), r, o, last, path, lengths, loops, rows, work)

@@ -67,7 +67,7 @@ def judge(
 
     The seconds are an estimate; the walk over the steps is done once, for the mapping that wins.
     """
-    rescale = prepare(ops, acc, ten, extents, loops, path, lengths, 2, points, rows, work)
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 2, points, rows, work)
     for a in range(acc.shape[0]):
         register_reach(ops, acc, a, loops, rows, work)
     capacity, levels = int(limits[L_CAPACITY]), int(limits[L_LEVELS])
@@ -133,8 +133,8 @@ def judge(
     resident = resident_bytes(limits, float(peak), max(live, unfinished))
     spans[0, P_RESIDENT] = resident
     seconds = estimate(
-        ops, acc, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach, independent,
-        split, resident, stages, rescale, length, spans,
+        ops, acc, axes, ten, extents, loops, rows, work, counts, points, unit, held, mat, rate, vector, mach,
+        independent, split, resident, stages, rescale, length, spans,
     )  # fmt: skip
     width = min(mach[M_PORT] * used, mach[M_DEVICE])
     excess = max(0.0, unfinished - limits[L_REGISTERS])

@@ -7,6 +7,7 @@ may have renamed a dim.
 from __future__ import annotations
 
 from ..plan.plan import FusionGroup
+from .nest import WindowAxis
 from .problem import BUFFER_NAME, REGISTERS_NAME, Problem
 from .tree import Tree, check, from_text
 
@@ -42,13 +43,61 @@ class Knobs:
         registers = machine.registers
         if registers is not None and registers.model == "simt" and group.threads > registers.threads_max:
             self.notes.append(f"a core holds at most {registers.threads_max:,} threads: so many are used")
-        for name in ("split_reduction", "sparsity", "halo", "recompute", "pinned"):
-            if getattr(group, name) and (name, getattr(group, name)) != ("halo", "retain"):
-                self.notes.append(f"{name} is kept in the plan and not simulated yet")
+        if group.sparsity:
+            self.notes.append(
+                f"sparsity {group.sparsity!r} is not simulated: MACs and bytes are counted dense"
+            )
+        if group.recompute:
+            self.notes.append(
+                f"recompute is not simulated: {', '.join(group.recompute)} are kept as the groups say"
+            )
+        if group.halo and not problem.space.still and _windows(problem):
+            self.notes.append(
+                "no window of this group can be joined: what it reads stays whole along that axis"
+            )
+        for d in problem.space.still:
+            if self.tile.get(d, problem.space.extents[d]) < problem.space.extents[d]:
+                self.notes.append(f"{problem.space.names[d]} follows a window: it has no tile of its own")
+            self.tile[d] = problem.space.extents[d]
+        self.pinned = self._pinned(group)
+        self.split = self._split(group)
         self.tree: Tree | None = None
         if group.tree:
             self.tree = from_text(group.tree, problem.space, problem.number)
             check(problem.space, self.tree, problem.names)
+
+    def _pinned(self, group: FusionGroup) -> frozenset[int]:
+        """Tensors from outside that stay in the buffer; what the group makes has its place there anyway."""
+        found: set[int] = set()
+        for name in group.pinned:
+            if name not in self.problem.tensor_names:
+                self.notes.append(f"no tensor {name!r} in this group: it is not pinned")
+                continue
+            local = self.problem.tensor_names.index(name)
+            if self.problem.space.producer[local] >= 0:
+                self.notes.append(f"{name} is made in this group: only what comes from outside is pinned")
+            else:
+                found.add(local)
+        return frozenset(found)
+
+    def _split(self, group: FusionGroup) -> dict[int, int]:
+        """Cores over reduced dims; a dim whose tile is open is cut so that each core has a part."""
+        reduced = {d for operator in self.problem.space.operators for d in operator.reductions}
+        out: dict[int, int] = {}
+        for d, cores in self.sizes(list(group.split_reduction), clamp=False).items():
+            if d not in reduced:
+                self.notes.append(
+                    f"no operator of this group reduces {self.problem.space.names[d]}: "
+                    "split_reduction is for sums, parallel for other dims"
+                )
+            elif cores > 1:
+                out[d] = cores
+                self.tile.setdefault(d, -(-self.problem.space.extents[d] // cores))
+        return out
+
+    def depth(self, local: int) -> int:
+        """The depth at the buffer that the user asks of a tensor: 0 where it is pinned, -1 where nothing is asked."""
+        return 0 if local in self.pinned else self.retain.get(local, -1)
 
     def _dim(self, name: str) -> int | None:
         if name not in self.number:
@@ -77,3 +126,13 @@ class Knobs:
             else:
                 self.notes.append(f"no tensor {name!r} in this group: its retention is not used")
         return out
+
+
+def _windows(problem: Problem) -> bool:
+    """Whether a window inside the group reads what the group makes."""
+    return any(
+        isinstance(axis, WindowAxis) and problem.space.intermediate(access.tensor)
+        for operator in problem.space.operators
+        for access in operator.reads
+        for axis in access.axes
+    )

@@ -50,11 +50,15 @@ def points_inside(axis: SimpleAxis, extent: int) -> int:
 def _axis_row(axis: NestAxis, extents: tuple[int, ...]) -> tuple[int, ...]:
     match axis:
         case SimpleAxis():
-            return (k.SIMPLE, axis.dim, 0, points_inside(axis, extents[axis.dim]), 0, 0, 0)
+            extent = extents[axis.dim]
+            size = extent if axis.extent == _LIMIT else axis.extent
+            points = points_inside(axis, extent)
+            return (k.SIMPLE, axis.dim, 0, points, axis.coefficient, axis.offset, size)
         case WindowAxis():
             if axis.stride < 1 or axis.dilation < 1:
                 raise ValueError("a window axis needs a positive stride and dilation")
-            return (k.WINDOW, axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent)
+            kind = k.ROLLING if axis.rolling else k.WINDOW
+            return (kind, axis.p, axis.r, axis.stride, axis.dilation, axis.offset, axis.extent)
         case IndirectAxis():
             return (k.INDIRECT, axis.dims[0], 0, sum(1 << d for d in axis.dims), 0, 0, axis.distinct)
 
@@ -148,11 +152,16 @@ def pack(nest: Nest) -> NestArrays:
                         all(isinstance(axis, SimpleAxis) for axis in access.axes), earlier,
                     )
                 )  # fmt: skip
-        op_rows.append(_operator_row(operator, extents, first, len(acc_rows)))
+        begin = len(axis_rows)
+        axis_rows.extend([_axis_row(axis, extents) for axis in operator.domain])
+        op_rows.append(_operator_row(nest, operator, first, len(acc_rows), (begin, len(axis_rows))))
     ten = [
-        (t.bits, t.partial_bits, t.home, t.written_outside, t.elements, producer[i], last[i])
+        (
+            t.bits, t.partial_bits, t.home, t.written_outside, t.elements, producer[i], last[i], t.pinned,
+            t.spilled,
+        )
         for i, t in enumerate(nest.tensors)
-    ]
+    ]  # fmt: skip
     loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows])
     return NestArrays(
         ops=np.array(op_rows, np.int64).reshape(-1, k.OP_COLUMNS),
@@ -168,25 +177,33 @@ def pack(nest: Nest) -> NestArrays:
     )
 
 
-def _operator_row(operator: NestOperator, extents: tuple[int, ...], first: int, end: int) -> tuple[int, ...]:
+def _operator_row(
+    nest: Nest, operator: NestOperator, first: int, end: int, domain: tuple[int, int]
+) -> tuple[int, ...]:
+    followed = {d for axis in operator.domain for d in axis_dims(axis)}
+    split = {nest.loops[loop][0] for loop, _ in nest.splits}.intersection(operator.dims)
     return (
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
-        first + len(operator.reads), end, operator.tree_depth, prod([extents[d] for d in operator.dims]),
+        first + len(operator.reads), end, operator.tree_depth,
+        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
     )  # fmt: skip
 
 
 def repack(base: NestArrays, nest: Nest) -> NestArrays:
-    """Arrays of `nest`, which differs from the one of `base` in loops, depths, homes, stages and online parts only."""
+    """Arrays of `nest`, which differs from the one of `base` in loops, depths, what tensors do, stages, splits."""
     acc, ten = base.acc.copy(), base.ten.copy()
     accesses = [access for operator in nest.operators for access in operator.reads + operator.writes]
     acc[:, k.ACC_DEPTH0] = [access.depth[0] for access in accesses]
     acc[:, k.ACC_DEPTH1] = [access.depth[-1] for access in accesses]
     ten[:, k.TEN_HOME] = [tensor.home for tensor in nest.tensors]
+    ten[:, k.TEN_PINNED] = [tensor.pinned for tensor in nest.tensors]
+    ten[:, k.TEN_SPILLED] = [tensor.spilled for tensor in nest.tensors]
     ends = base.ops[:, k.OP_END].tolist()
+    domains = base.ops[:, k.OP_DOMAIN].tolist(), base.ops[:, k.OP_DOMAIN_END].tolist()
     rows = [
-        _operator_row(op, nest.extents, end - len(op.reads) - len(op.writes), end)
-        for op, end in zip(nest.operators, ends, strict=True)
+        _operator_row(nest, op, end - len(op.reads) - len(op.writes), end, (begin, stop))
+        for op, end, begin, stop in zip(nest.operators, ends, *domains, strict=True)
     ]
     loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())
     return NestArrays(
@@ -220,7 +237,8 @@ def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
         bound += prod([extents[d] for d in dims]) * (len(operator.reads) + len(operator.writes) + 1)
     if bound * 64 >= _LIMIT or len(extents) > 62:
         raise OverflowError(_TOO_LARGE)
-    rows: list[tuple[int, ...]] = [(0, 1, 1, 0, 0)] * max(1, len(nest.loops))
+    rows: list[tuple[int, ...]] = [(0, 1, 1, 0, 0, 1)] * max(1, len(nest.loops))
+    splits = dict(nest.splits)
     seen: dict[int, int] = {}  # loop -> its last operator so far
     for o, chain in enumerate(paths):
         reach: dict[int, int] = {}
@@ -229,11 +247,11 @@ def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
             size = reach.get(dim, extents[dim])
             reach[dim] = min(size, step)
             if loop not in seen:
-                rows[loop] = (dim, step, -(-size // step), o, o)
+                rows[loop] = (dim, step, -(-size // step), o, o, splits.get(loop, 1))
             elif seen[loop] != o - 1:
                 raise ValueError("the operators of a loop must be consecutive")
             else:
-                rows[loop] = (*rows[loop][: k.LOOP_LAST], o)
+                rows[loop] = (*rows[loop][: k.LOOP_LAST], o, splits.get(loop, 1))
             seen[loop] = o
     longest = max((len(chain) for chain in paths), default=0)
     path = np.array([chain + [0] * (longest + 1 - len(chain)) for chain in paths], np.int64)

@@ -7,26 +7,25 @@ what is chosen here. User-set parts are respected exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan.plan import FusionGroup
 from . import candidate as n
 from . import cycles as c
 from . import search_kernels as s
 from . import sweep as k
-from .evaluate import counts_of
 from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
-from .layout import NestArrays, axis_dims, repack
+from .layout import NestArrays, repack
 from .nest import OUTER, REGISTERS, Nest, NestAccess, NestOperator
 from .private import Private, held_tile, private_nest, register_depth
 from .problem import Problem
+from .splits import asked_split, shared_sums
 from .tree import Tree, canonical, paths
 from .units import UNLIMITED
 
-_RETRIES = 3  # with less room, where the tile that was found does not fit after all
 _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew, by how many contractions there are (none, one, several); of how many each is the best; evaluations
 # to polish one.
@@ -38,8 +37,9 @@ class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
-    ``misfit_bytes`` > 0: the least that was found does not fit. ``estimated_s`` and ``estimated_bytes``: the latency
-    and the footprint that it was chosen by.
+    ``misfit_bytes`` > 0: the least that was found does not fit. ``spilled``: local intermediates that live outside, for
+    want of room. ``split`` per reduced dim the cores that share its sums. ``estimated_s`` and ``estimated_bytes``: the
+    latency and the footprint that it was chosen by.
     """
 
     nest: Nest
@@ -56,81 +56,10 @@ class Mapping:
     misfit_bytes: int
     estimated_s: float
     estimated_bytes: int
+    spilled: frozenset[int]
+    split: tuple[tuple[int, int], ...]
     chosen: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-def choose(problem: Problem, group: FusionGroup) -> Mapping:
-    """Map a group: the knobs as they are set, the rest by search.
-
-    Raises
-    ------
-    PlanError
-        Where the group's tree is not legal.
-    """
-    knobs = Knobs(problem, group)
-    homes = _register_homes(problem)
-    found = _found(problem, knobs, homes)
-    apart = frozenset(local for local in homes if not _under_one_loop(problem, found, local))
-    if apart:
-        homes -= apart
-        found = _found(problem, knobs, homes)
-    registers = problem.machine.accelerator.registers
-    if registers is not None:
-        limit = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
-        # First the values of the fused epilogue make room for the sums, then the sums of several contractions.
-        if homes and _held_bytes(problem, found)[1] > limit:
-            homes = frozenset()
-            found = _found(problem, knobs, homes)
-        if _held_bytes(problem, found)[1] > limit:
-            return _found(problem, knobs, homes, sums_held=False)
-    # The search does without the private loops; where its footprint falls short of theirs, it looks for a smaller one.
-    capacity = problem.machine.capacity_bytes
-    for _ in range(_RETRIES):
-        excess = _held_bytes(problem, found)[0] - capacity
-        if found.misfit_bytes or excess <= 0:
-            break
-        found = _found(problem, knobs, homes, spare_bytes=capacity - found.estimated_bytes + excess)
-    return found
-
-
-def _under_one_loop(problem: Problem, mapping: Mapping, local: int) -> bool:
-    """Whether a tensor's producer and readers stand under the same innermost loop of the tree."""
-    chains = paths(mapping.tree)
-    made = chains[problem.space.producer[local]][0]
-    users = [chains[r][0] for r in problem.space.readers[local]]
-    if any(users[0] != loops for loops in users) or users[0] != made[: len(users[0])]:
-        return False
-    others = [loops for o, (loops, _) in enumerate(chains) if o != problem.space.producer[local]]
-    return all(loop not in loops for loop in made[len(users[0]) :] for loops in others)
-
-
-def _held_bytes(problem: Problem, mapping: Mapping) -> tuple[int, ...]:
-    """Footprints of buffer and registers."""
-    return counts_of(mapping.nest, mapping.arrays, fragments=False).footprint_bytes
-
-
-def _register_homes(problem: Problem) -> frozenset[int]:
-    """Intermediates that may live in the registers: read by pointwise operators only, with all their dims."""
-    if problem.machine.levels < 2:
-        return frozenset()
-    space = problem.space
-    homes: list[int] = []
-    for local, tensor in enumerate(problem.base.tensors):
-        if tensor.home == OUTER:
-            continue
-        writer = space.operators[space.producer[local]]
-        access = next(a for a in writer.writes if a.tensor == local)
-        dims = {d for axis in access.axes for d in axis_dims(axis)}
-        readers = space.readers[local]
-        if access.fixed < 0 and all(
-            problem.base.operators[r].pointwise and dims <= set(space.operators[r].dims) for r in readers
-        ):
-            homes.append(local)
-    return frozenset(homes)
-
-
-# The search.
 
 
 def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float64]:
@@ -138,7 +67,7 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     machine = problem.machine
     registers = machine.accelerator.registers
     out[n.L_CAPACITY] = machine.capacity_bytes
-    out[n.L_CORES] = machine.cores
+    out[n.L_CORES] = max(1, machine.cores // prod(knobs.split.values()))
     if registers is None:
         out[n.L_REGISTERS] = 1e30
     elif registers.model == "accumulator":
@@ -156,10 +85,15 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     return out
 
 
-def _found(
-    problem: Problem, knobs: Knobs, homes: frozenset[int], sums_held: bool = True, spare_bytes: int = 0
+def best_mapping(
+    problem: Problem,
+    knobs: Knobs,
+    homes: frozenset[int],
+    spilled: frozenset[int],
+    sums_held: bool = True,
+    spare_bytes: int = 0,
 ) -> Mapping:
-    """The search's winner.
+    """The search's winner with these intermediates at home in the registers, and outside.
 
     ``sums_held`` False: no sum stays in the registers while its tile of terms changes. ``spare_bytes`` of the buffer
     are left free.
@@ -176,12 +110,16 @@ def _found(
     ops, acc, ten = arrays.ops.copy(), arrays.acc.copy(), arrays.ten.copy()
     for local in homes:
         ten[local, k.TEN_HOME] = REGISTERS
+    for local in spilled:
+        ten[local, k.TEN_HOME], ten[local, k.TEN_SPILLED] = OUTER, 1
+    for local in knobs.pinned:
+        ten[local, k.TEN_PINNED] = 1
     for producer, consumer, mask in space.online:
         ops[consumer, k.OP_RESCALE] |= mask
         ops[producer, k.OP_STATISTICS] = problem.statistics[producer]
     asked = np.full((acc.shape[0], n.ASKED), -1, np.int64)
     for a in range(acc.shape[0]):
-        asked[a] = knobs.retain.get(int(acc[a, k.ACC_TENSOR]), -1), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
+        asked[a] = knobs.depth(int(acc[a, k.ACC_TENSOR])), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
     limits = _limits(problem, knobs, sums_held)
     limits[n.L_CAPACITY] -= spare_bytes
     figures = problem.machine.figures
@@ -236,7 +174,9 @@ def _found(
     )  # fmt: skip
     order = tuple(orders[best].tolist())
     homes = frozenset(local for local in homes if ten[local, k.TEN_HOME] == REGISTERS)
-    return _mapped(problem, knobs, homes, order, [int(size) for size in tile], acc, score, split.tolist())
+    return _mapped(
+        problem, knobs, homes, spilled, order, [int(size) for size in tile], acc, score, split.tolist()
+    )
 
 
 def _polished(
@@ -342,6 +282,7 @@ def _mapped(
     problem: Problem,
     knobs: Knobs,
     homes: frozenset[int],
+    spilled: frozenset[int],
     order: tuple[int, ...],
     tile: list[int],
     acc: NDArray[np.int64],
@@ -404,16 +345,24 @@ def _mapped(
         )
     operators = _online(problem, operators, chains, tile)
     tensors = tuple(
-        replace(tensor, home=REGISTERS) if i in homes else tensor
+        replace(
+            tensor,
+            home=REGISTERS if i in homes else OUTER if i in spilled else tensor.home,
+            pinned=i in knobs.pinned,
+            spilled=i in spilled,
+        )
         for i, tensor in enumerate(problem.base.tensors)
     )
     stages = knobs.stages if knobs.stages > 2 else int(score[n.S_STAGES])
     if not machine.accelerator.buffer.double_buffer:
         stages = 1
-    nest = Nest(space.extents, tuple(rows), tuple(operators), tensors, stages)
+    splits = shared_sums(problem, knobs, chains, tile, spilled)
+    nest = Nest(
+        space.extents, tuple(rows), tuple(operators), tensors, stages, tuple((i, s) for i, _, s in splits)
+    )
     parallel = tuple((d, share) for d, share in enumerate(split) if share > 1)
     if knobs.parallel:
-        parallel = _asked_split(problem, knobs, chains, tile)
+        parallel = asked_split(problem, knobs, chains, tile)
     return Mapping(
         nest=nest,
         arrays=repack(problem.arrays, nest),
@@ -430,6 +379,8 @@ def _mapped(
         misfit_bytes=int(score[n.S_MISFIT]),
         estimated_s=float(score[n.S_SECONDS]),
         estimated_bytes=int(score[n.S_FOOTPRINT]),
+        spilled=spilled,
+        split=tuple((d, share) for _, d, share in splits),
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )
@@ -460,45 +411,6 @@ def _online(
         out[producer] = replace(out[producer], statistics=problem.statistics[producer])
         out[consumer] = replace(out[consumer], rescale=tuple(sorted({*out[consumer].rescale, *shared})))
     return out
-
-
-def _leading(chains: list[tuple[tuple[int, ...], tuple[int, ...]]], reduced: set[int]) -> list[int]:
-    """Dims whose loops stand outside every reduction, in every operator that stands under them."""
-    outer: list[int] = []
-    inner: set[int] = set()
-    for _, dims in chains:
-        free = True
-        for d in dims:
-            free = free and d not in reduced
-            if free and d not in outer:
-                outer.append(d)
-            elif not free:
-                inner.add(d)
-    return [d for d in outer if d not in inner]
-
-
-def _asked_split(
-    problem: Problem,
-    knobs: Knobs,
-    chains: list[tuple[tuple[int, ...], tuple[int, ...]]],
-    tile: list[int],
-) -> tuple[tuple[int, int], ...]:
-    """The user's split, as far as there are cores, trips and independent outer loops for it."""
-    space, left = problem.space, problem.machine.cores
-    reduced = {d for operator in space.operators for d in operator.reductions}
-    leading = [d for d in _leading(chains, reduced) if tile[d] < space.extents[d]]
-    out: list[tuple[int, int]] = []
-    for d, asked in knobs.parallel.items():
-        trips = -(-space.extents[d] // tile[d])
-        share = max(1, min(asked, trips if d in leading else 1, left))
-        if share < asked:
-            knobs.notes.append(
-                f"{space.names[d]} is split over {share} of {asked} cores: no more loops or cores"
-            )
-        left //= share
-        if share > 1:
-            out.append((d, share))
-    return tuple(out)
 
 
 def _chosen(problem: Problem, knobs: Knobs) -> tuple[str, ...]:

@@ -21,7 +21,10 @@ class SimpleAxis:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """Element ``p * stride + r * dilation + offset``, read only inside ``0 <= element < extent``."""
+    """Element ``p * stride + r * dilation + offset``, read only inside ``0 <= element < extent``.
+
+    ``rolling``: what a tile shares with those before it along p is there already and is not moved or made again.
+    """
 
     p: int
     r: int
@@ -29,6 +32,7 @@ class WindowAxis:
     dilation: int
     offset: int
     extent: int
+    rolling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class NestTensor:
     """``home``: OUTER for what only crosses to the outer level; BUFFER or REGISTERS for intermediates.
 
     ``written_outside``: an intermediate that someone outside also reads, or a graph output: one write more.
+    ``pinned``: a tensor from outside that stays in the buffer for as long as the group runs; its depths are 0.
+    ``spilled``: made and read in the group, but at home outside, because the buffer has no room for it.
     ``elements``: size of the tensor as its writer addresses it (for that one write).
     """
 
@@ -75,6 +81,8 @@ class NestTensor:
     home: int = OUTER
     written_outside: bool = False
     elements: int = 0
+    pinned: bool = False
+    spilled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,9 @@ class NestOperator:
     ``leaf``: index of its innermost loop, -1 for none. ``tree_depth``: how many loops of its path belong to
     the tree text (the rest is private). ``statistics``: elements of running statistics per element of the
     output's non-reduced dims (0 without an online consumer). ``rescale``: (dim, ...) of the online loops that
-    this operator's accumulator is rescaled over.
+    this operator's accumulator is rescaled over. ``domain``: windows over two of its dims each, of which it runs each
+    element once a tile: dims that follow a consumer's tile (docs/loop-tree.md, section 1). None of these dims has a
+    private loop.
     """
 
     leaf: int
@@ -97,6 +107,7 @@ class NestOperator:
     writes: tuple[NestAccess, ...]
     statistics: int = 0
     rescale: tuple[int, ...] = ()
+    domain: tuple[WindowAxis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,9 @@ class Nest:
 
     ``loops``: (dim, step, parent) in preorder, parent -1 at the root; private loops included, so that every
     operator's path is the chain of parents of its leaf. Children of a node, loops and operators alike, run in
-    the order of the first operator below them. ``stages``: copies of a streamed external tile.
+    the order of the first operator below them. ``stages``: copies of a streamed external tile. ``splits``: (tree
+    loop, cores) of the sums that cores share: the outermost loop of its dim, at least as many trips as cores, and every
+    output that does not have the dim at home outside.
     """
 
     extents: tuple[int, ...]
@@ -113,3 +126,4 @@ class Nest:
     operators: tuple[NestOperator, ...]
     tensors: tuple[NestTensor, ...]
     stages: int = 1
+    splits: tuple[tuple[int, int], ...] = ()

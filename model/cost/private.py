@@ -39,7 +39,8 @@ def private_nest(problem: Problem, knobs: Knobs, o: int, tile: list[int]) -> Pri
         inner = [d for d in operator.reductions if tile[d] > 1] if problem.machine.levels == 1 else []
         return Private({}, [], inner, 0, [(d, 1) for d in inner], 0)
     held, streamed, order = held_tile(problem, role, tile)
-    sizes = {d: min(tile[d], held.get(d, tile[d])) for d in operator.dims}
+    followed = {d for axis in operator.domain for d in axis_dims(axis)}  # their tile is the consumer's affair
+    sizes = {d: tile[d] if d in followed else min(tile[d], held.get(d, tile[d])) for d in operator.dims}
     sizes.update({d: min(size, tile[d]) for d, size in knobs.register_tile.items() if d in sizes})
     if problem.machine.levels == 1:
         sizes = {d: tile[d] for d in operator.dims}
@@ -52,14 +53,14 @@ def private_nest(problem: Problem, knobs: Knobs, o: int, tile: list[int]) -> Pri
         inner = [d for d in knobs.elements if d in sizes] + [
             d for d in operator.dims if d not in knobs.elements
         ]
-        streams = [d for d in inner if sizes[d] > 1]
+        streams = [d for d in inner if sizes[d] > 1 and d not in followed]
         streaming = 0
         while streaming < len(streams) and streams[streaming] in streamed:
             streaming += 1
     else:
         inner = [d for d in streamed if d in sizes] + [d for d in operator.dims if d not in streamed]
-        streaming = sum(1 for d in streamed if sizes[d] > 1)
-    inner = [d for d in inner if sizes[d] > 1]
+        streaming = sum(1 for d in streamed if sizes[d] > 1 and d not in followed)
+    inner = [d for d in inner if sizes[d] > 1 and d not in followed]
     loops = [(d, sizes[d]) for d in order] + [(d, 1) for d in inner]
     return Private(sizes, order, inner, streaming, loops, len(order))
 

@@ -125,6 +125,7 @@ def pose(
                 pointwise=member.kind is OpKind.POINTWISE,
                 reads=tuple(_flat(access, machine.levels) for access in operator.reads),
                 writes=tuple(_flat(access, machine.levels) for access in operator.writes),
+                domain=operator.domain,
             )
         )
     tensors: list[NestTensor] = []

@@ -112,6 +112,9 @@ class GroupResult:
     utilisation : ideal cycles / cycles of the matrix unit (1.0 where it has no matrix work).
     phases : structured array `PHASE_DTYPE`; sums equal latency + launch and DRAM bytes exactly in ns, bytes.
     chosen : names of the parts that the tool chose ("buffer.tile", "tree", "stages" ...).
+    split_reduction : cores that share the sums over a reduced dim.
+    spill_bytes : written and read back for want of room, from the registers and from the buffer; ``spill_to``: where,
+        "" where nothing spills.
     """
 
     operators: tuple[int, ...]
@@ -149,6 +152,9 @@ class GroupResult:
     chosen: tuple[str, ...]
     bottleneck: Bottleneck
     infeasible: Infeasible | None
+    split_reduction: Sizes
+    spill_bytes: int
+    spill_to: str
     warnings: tuple[tuple[str, str, str], ...] = ()
 
     @property

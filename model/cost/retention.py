@@ -42,6 +42,7 @@ from .sweep import (
     TEN_HOME,
     TEN_PARTIAL,
     TEN_PRODUCER,
+    TEN_SPILLED,
     W_BYTES0,
     W_DEPTH0,
     W_DEPTH1,
@@ -269,7 +270,7 @@ def hoist(
             if depth == 0 or work[W_LEADER, a] != a or asked[a, A_DEPTH] >= 0 or acc[a, ACC_FIXED] >= 0:
                 continue
             t = acc[a, ACC_TENSOR]
-            if ten[t, TEN_HOME] != HOME_OUTER:
+            if ten[t, TEN_HOME] != HOME_OUTER or ten[t, TEN_SPILLED]:
                 continue
             now = traffic_bits(counts[a], ten[t])
             if now <= acc[a, ACC_ELEMENTS] * ten[t, TEN_BITS]:

@@ -25,7 +25,7 @@ from .cycles import M_INFLIGHT
 from .estimate import registers_bytes
 from .judging import better, judge
 from .retention import branch, set_depths
-from .steps import STEP_COLUMNS, walk
+from .steps import STEP_COLUMNS, TOLL_COLUMNS, walk
 from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
@@ -100,7 +100,7 @@ def walked_cost(
     steps = np.empty((1024, STEP_COLUMNS), np.float64)
     count = walk(
         ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
-        cores, np.array([-1.0, 0.0, 0.0]), steps,
+        cores, np.array([-1.0, 0.0, 0.0]), np.ones((acc.shape[0], TOLL_COLUMNS)), steps,
     )  # fmt: skip
     stages = int(score[S_STAGES])
     seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))

@@ -53,6 +53,7 @@ class Solution:
         latency with that resource 10 % better.
     launches : 0 for groups of views.
     operand_bytes : numerator of the reuse factor; kept_bytes : intermediates that never reach DRAM.
+    touched : (tensor, distinct bytes, read, written) of what crosses: what a cache sees.
     """
 
     dims: Sizes
@@ -94,6 +95,10 @@ class Solution:
     dram_write_bytes: int
     operand_bytes: int
     kept_bytes: int
+    split_reduction: Sizes = ()
+    spill_bytes: int = 0
+    spill_to: str = ""
+    touched: tuple[tuple[int, int, bool, bool], ...] = ()
 
 
 def balanced(resources: tuple[int, ...]) -> str:

@@ -15,10 +15,11 @@ from ..graph.graph import Access, OperatorGraph, OpKind
 from ..plan.plan import FusionGroup
 from . import cycles as c
 from .counted import Counted
-from .mapping import choose
-from .nest import OUTER
+from .halo import followed
+from .homes import choose
+from .mapping import Mapping
 from .operands import Operands
-from .problem import REGISTERS_NAME, pose
+from .problem import REGISTERS_NAME, Problem, pose
 from .result import PHASE_DTYPE, PHASE_KINDS, Bottleneck, Infeasible, LevelMapping
 from .solution import RESOURCE_NAMES, RESOURCE_SETS, LocalTraffic, Solution, plain, tensors_of
 from .tree import to_text
@@ -26,34 +27,74 @@ from .unify import unify
 from .units import Machine
 from .walked import Walked
 
+_SWEEP = 1 << 62
+
 
 def solve(operands: Operands, group: FusionGroup, machine: Machine, precision: str) -> Solution:
-    """Everything about `group` on `machine`; `precision` replaces floats where the group has none of its own.
+    """Everything about `group` on `machine` with a cache that holds nothing of it.
 
     Parameters
     ----------
     operands : of the group's graph.
+    precision : replaces floats where the group has none of its own.
 
     Raises
     ------
     PlanError
         Where the group's tree is not legal or cannot be read.
     """
-    graph = operands.graph
-    precision = group.precision or precision
-    members = [graph.operators[i] for i in group.operators]
-    if all(member.kind is OpKind.VIEW for member in members):
-        return _nothing(graph, group)
-    reason = unmapped(graph, group)
-    if not reason:
-        space = unify(graph, group.operators)
-        try:
-            problem = pose(graph, group, space, machine, precision)
-            counted = Counted(operands, group, problem, choose(problem, group), precision)
-            return _Summary(counted, Walked(counted)).solution()
-        except OverflowError:
-            reason = "its counts do not fit 64-bit integers"
-    return _compulsory_only(operands, group, machine, precision, reason)
+    return Prepared(operands, group, machine, precision).solution()
+
+
+class Prepared:
+    """A group whose mapping is chosen: solved as often as the cache holds something else of it.
+
+    Raises
+    ------
+    PlanError
+        Where the group's tree is not legal or cannot be read.
+    """
+
+    def __init__(self, operands: Operands, group: FusionGroup, machine: Machine, precision: str) -> None:
+        self._operands, self._group, self._machine = operands, group, machine
+        self._precision = group.precision or precision
+        self._mapped: tuple[Problem, Mapping] | None = None
+        self._fixed: Solution | None = None  # what does not depend on what a cache holds
+        graph = operands.graph
+        if all(graph.operators[i].kind is OpKind.VIEW for i in group.operators):
+            self._fixed = _nothing(graph, group)
+            return
+        reason = unmapped(graph, group)
+        if not reason:
+            space = unify(graph, group.operators)
+            if group.halo:
+                space = followed(space, group.halo)
+            try:
+                problem = pose(graph, group, space, machine, self._precision)
+                self._mapped = problem, choose(problem, group)
+                return
+            except OverflowError:
+                reason = "its counts do not fit 64-bit integers"
+        self._fixed = _compulsory_only(operands, group, machine, self._precision, reason)
+
+    def solution(self, warm: frozenset[int] = frozenset(), kept: frozenset[int] = frozenset()) -> Solution:
+        """The group where the cache holds tensors ``warm`` at its start, and ``kept`` until nobody needs them.
+
+        Tensors are positions in `tensors_of`.
+        """
+        if self._mapped is None:
+            assert self._fixed is not None
+            return self._fixed
+        problem, mapping = self._mapped
+        place = {
+            tensor: i for i, tensor in enumerate(tensors_of(self._operands.graph, self._group.operators))
+        }
+        held = [
+            frozenset(local for local, tensor in enumerate(problem.space.tensors) if place[tensor] in of)
+            for of in (warm, kept)
+        ]
+        counted = Counted(self._operands, self._group, problem, mapping, self._precision, *held)
+        return _Summary(counted, Walked(counted)).solution()
 
 
 def unmapped(graph: OperatorGraph, group: FusionGroup) -> str:
@@ -144,6 +185,8 @@ def _compulsory_only(
         relieved_s=tuple(relieved),
         dram_read_bytes=reads,
         dram_write_bytes=writes,
+        # Nothing is known of how it walks: it is taken to sweep a cache, which has nothing for it or after it.
+        touched=tuple((place[i], _SWEEP, r > 0, w > 0) for i, (r, w) in moved.items()),
     )
 
 
@@ -180,20 +223,21 @@ class _Summary:
         footprint = [(machine.accelerator.buffer.name, counted.held_bytes())]
         if machine.levels == 2:
             footprint.append((REGISTERS_NAME, int(counted.footprint[1])))
-        vector_ops = counted.rescale + sum(
-            round(count * int(counted.points[i]))
-            for i, op in enumerate(self.space.operators)
-            for _, count in graph.operators[members[op.member]].vector_ops
+        vector_ops = (
+            counted.rescale
+            + counted.combine
+            + sum(
+                round(count * int(counted.points[i]))
+                for i, op in enumerate(self.space.operators)
+                for _, count in graph.operators[members[op.member]].vector_ops
+            )
         )
         levels, retain = self._levels()
         code, complexity = counted.code()
-        kept = sum(
-            bytes_of(tensor.elements, tensor.bits)
-            for tensor in mapping.nest.tensors
-            if tensor.home != OUTER and not tensor.written_outside
-        )
         return Solution(
-            dims=tuple(zip(names, self.space.extents, strict=True)),
+            dims=tuple(
+                (names[d], self.space.extents[d]) for d in range(len(names)) if d not in self.space.halos
+            ),
             dim_of=self.space.dim_of,
             levels=levels,
             retain=retain,
@@ -222,7 +266,7 @@ class _Summary:
             energy_j=counted.energy(traffic, walked.seconds),
             code_bytes=code,
             complexity=complexity,
-            phases=walked.phases(latency_ns, reads + writes, counted.refetched_bytes()),
+            phases=walked.phases(latency_ns, reads + writes, counted.crossing.refetched // 8),
             chosen=mapping.chosen + (("threads",) if counted.threads and not self.group.threads else ()),
             bottleneck=walked.bottleneck(relieved),
             infeasible=self._infeasible(),
@@ -231,14 +275,20 @@ class _Summary:
             dram_read_bytes=reads,
             dram_write_bytes=writes,
             operand_bytes=sum(counted.operands.touched_bytes(i, counted.precision) for i in members),
-            kept_bytes=kept,
+            kept_bytes=counted.kept_bytes(),
+            split_reduction=tuple((names[d], share) for d, share in mapping.split),
+            spill_bytes=counted.spill_bytes(),
+            spill_to=counted.spill_to,
+            touched=counted.touched(),
         )
 
     def _levels(self) -> tuple[tuple[LevelMapping, ...], tuple[tuple[tuple[int, int], ...], ...]]:
         """The mapping per level, tensors by position: (mapping without retention, its retention)."""
         mapping, names = self.mapping, self.space.names
         order = {tensor: i for i, tensor in enumerate(tensors_of(self.graph, self.group.operators))}
-        shown = [d for d in range(len(names)) if self.space.extents[d] > 1] or list(range(len(names)))
+        still = self.space.still
+        shown = [d for d in range(len(names)) if self.space.extents[d] > 1 and d not in still]
+        shown = shown or [d for d in range(len(names)) if d not in still]
         found: list[dict[int, set[int]]] = [{}, {}]
         for operator in mapping.nest.operators:
             for access in operator.reads + operator.writes:

@@ -40,42 +40,44 @@ from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_DOMAIN,
+    OP_DOMAIN_END,
     OP_END,
     OP_FIRST,
     OP_OWN,
     OP_RESCALE,
+    OP_SPLIT,
     OP_TREE,
     OP_WRITES,
     PARTIAL_WRITES,
     READS,
+    ROLLING,
     SIMPLE,
     TEN_BITS,
     TEN_EXPORTED,
     TEN_HOME,
     TEN_PARTIAL,
+    TEN_SPILLED,
     W_EFFECTIVE0,
     W_LEADER,
     W_SKIP,
     W_TREE,
     WRITES,
+    sharers,
     window_elements,
 )
 
-# Columns of ``steps`` float64[steps, STEP_COLUMNS]. Bytes: of one core's port, and of the device for the whole wave.
-T_PORT, T_DEVICE, T_REFETCH, T_OUT_PORT, T_OUT_DEVICE, T_OUT_REFETCH, T_SPILL = 0, 1, 2, 3, 4, 5, 6
-T_MATRIX, T_VECTOR, T_TAIL, T_ONCHIP, T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES, T_SPILL_ONCHIP, T_SPILL_DEVICE = (
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-)
-STEP_COLUMNS = 17
+# Columns of ``steps`` float64[steps, STEP_COLUMNS]. Bytes: of one core's port, of the cache (all cores), of DRAM (all
+# cores; of these, what is refetched and what is spilled from the buffer). T_SPILL: from the registers.
+T_PORT, T_CACHE, T_DEVICE, T_REFETCH, T_SPILLED = 0, 1, 2, 3, 4
+T_OUT_PORT, T_OUT_CACHE, T_OUT_DEVICE, T_OUT_REFETCH, T_OUT_SPILLED = 5, 6, 7, 8, 9
+T_SPILL, T_SPILL_DEVICE, T_SPILL_ONCHIP, T_ONCHIP, T_MATRIX, T_VECTOR = 10, 11, 12, 13, 14, 15
+T_TAIL = 16  # the columns before it are summed where a tail joins its step
+T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES = 17, 18, 19, 20
+STEP_COLUMNS = 21
+# Columns of ``toll`` float64[accesses, TOLL_COLUMNS]: bytes that pass a port and DRAM per byte of an access's tiles.
+TOLL_PORT, TOLL_DRAM, TOLL_OUT_PORT, TOLL_OUT_DRAM = 0, 1, 2, 3
+TOLL_COLUMNS = 4
 
 
 @kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
@@ -101,6 +103,20 @@ def visits_share(o, rows, work, loops, cores):
     return share
 
 
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
+def window_tile(axes, x, row, depth, loops, index, extents):
+    """Elements of window axis `x` in the tile at the loops' current iterations; of a rolling one, the new ones."""
+    start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
+    start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
+    stride, dilation, offset, extent = axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
+    end, end_r = start + size, start_r + size_r
+    if axes[x, AXIS_KIND] != ROLLING:
+        return window_elements(start, end, start_r, end_r, stride, dilation, offset, extent)
+    return window_elements(0, end, start_r, end_r, stride, dilation, offset, extent) - window_elements(
+        0, start, start_r, end_r, stride, dilation, offset, extent
+    )
+
+
 @kernel(
     "int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
@@ -117,15 +133,10 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
                     size *= span_of(d, row, depth, loops, index, extents)[1]
             total *= min(size, axes[x, AXIS_N])
             continue
-        start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
         if kind == SIMPLE:
-            total *= min(size, axes[x, AXIS_A])
+            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)[1], axes[x, AXIS_A])
         else:
-            start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
-            total *= window_elements(
-                start, start + size, start_r, start_r + size_r,
-                axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N],
-            )  # fmt: skip
+            total *= window_tile(axes, x, row, depth, loops, index, extents)
     return total
 
 
@@ -203,14 +214,36 @@ def program(ops, path, lengths, code):
     return size
 
 
+@kernel("void(float64[::1], float64, float64, float64[:,::1], int64, float64, float64)", borrows=True)
+def add_in(step, size, copies, toll, a, again, spilled):
+    """Add a load of `size` bytes by each of `copies` cores to ``step``: `again`, `spilled` are 0 or 1."""
+    step[T_PORT] += size * toll[a, TOLL_PORT]
+    step[T_CACHE] += size * toll[a, TOLL_PORT] * copies
+    moved = size * toll[a, TOLL_DRAM] * copies
+    step[T_DEVICE] += moved
+    step[T_REFETCH] += moved * again
+    step[T_SPILLED] += moved * spilled
+
+
+@kernel("void(float64[::1], float64, float64, float64[:,::1], int64, float64, float64)", borrows=True)
+def add_out(step, size, copies, toll, a, again, spilled):
+    """Add a store of `size` bytes by each of `copies` cores to ``step``: `again`, `spilled` are 0 or 1."""
+    step[T_OUT_PORT] += size * toll[a, TOLL_OUT_PORT]
+    step[T_OUT_CACHE] += size * toll[a, TOLL_OUT_PORT] * copies
+    moved = size * toll[a, TOLL_OUT_DRAM] * copies
+    step[T_OUT_DEVICE] += moved
+    step[T_OUT_REFETCH] += moved * again
+    step[T_OUT_SPILLED] += moved * spilled
+
+
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], int64[:,::1],"
+    " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], float64[:,::1],"
     " float64[::1])",
     borrows=True,
 )
 def load_and_store(
-    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown, step
+    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, toll, step
 ):
     """Add to ``step`` what operator `o` loads and stores at the loops' current iterations.
 
@@ -221,11 +254,11 @@ def load_and_store(
         t = acc[a, ACC_TENSOR]
         bits = float(ten[t, TEN_BITS]) / 8.0
         partial = float(ten[t, TEN_PARTIAL]) / 8.0
+        spilled = float(ten[t, TEN_SPILLED])
         if ten[t, TEN_HOME] != HOME_OUTER:
             if acc[a, ACC_WRITE] and ten[t, TEN_EXPORTED]:
-                mean = counts[a, WRITES] * bits / visits[o]
-                step[T_OUT_PORT] += mean
-                step[T_OUT_DEVICE] += mean * visits_share(o, rows, work, loops, cores)
+                share = visits_share(o, rows, work, loops, cores)
+                add_out(step, counts[a, WRITES] * bits / visits[o], share, toll, a, 0.0, 0.0)
             continue
         if acc[a, ACC_WRITE] == 0 and work[W_LEADER, a] != a:
             continue
@@ -253,53 +286,51 @@ def load_and_store(
                 final = final and index[rows[o, j]] == last[rows[o, j]]
         elif depth > tree:
             first, final = True, True
+            copies = visits_share(o, rows, work, loops, cores)
             if acc[a, ACC_WRITE] == 0:
                 elements = counts[a, READS] / visits[o]
-                copies = visits_share(o, rows, work, loops, cores)
             else:
-                copies = visits_share(o, rows, work, loops, cores)
                 elements = counts[a, WRITES] / visits[o]
                 extra = counts[a, PARTIAL_WRITES] / visits[o] * partial
-                step[T_PORT] += extra
-                step[T_DEVICE] += extra * copies
-                step[T_REFETCH] += extra * copies
-                step[T_OUT_PORT] += extra
-                step[T_OUT_DEVICE] += extra * copies
-                step[T_OUT_REFETCH] += extra * copies
+                add_in(step, extra, copies, toll, a, 1.0, 0.0)
+                add_out(step, extra, copies, toll, a, 1.0, 0.0)
         else:
             elements = float(real_tile(acc, a, axes, rows[o], depth, loops, index, extents))
         if acc[a, ACC_WRITE] == 0:
             if first:
-                size = elements * bits
-                step[T_PORT] += size
-                step[T_DEVICE] += size * copies
-                if again:
-                    step[T_REFETCH] += size * copies
+                repeated = 1.0 if again and spilled == 0.0 else 0.0
+                add_in(step, elements * bits, copies, toll, a, repeated, spilled)
                 if depth == 0:
                     step[T_COLD] = 1.0
             continue
         if depth <= tree and first and not sum_first:
-            step[T_PORT] += elements * partial
-            step[T_DEVICE] += elements * partial * copies
-            step[T_REFETCH] += elements * partial * copies
+            add_in(step, elements * partial, copies, toll, a, 1.0, 0.0)
         if final:
-            size = elements * (bits if sum_last or depth > tree else partial)
-            step[T_OUT_PORT] += size
-            step[T_OUT_DEVICE] += size * copies
-            if not (sum_last or depth > tree):
-                step[T_OUT_REFETCH] += size * copies
+            if sum_last or depth > tree:
+                lost = 0.0 if ten[t, TEN_EXPORTED] else spilled
+                if ops[o, OP_SPLIT]:  # each core's part, and what combining them moves
+                    cut = float(sharers(ops[o, OP_OWN] & ~acc[a, ACC_TOUCH], rows[o], depth, tree, loops))
+                    extra = elements * partial * (cut - 1.0) / cut
+                    add_in(step, extra, copies * cut, toll, a, 1.0, 0.0)
+                    add_out(step, extra, copies * cut, toll, a, 1.0, 0.0)
+                    bits /= cut
+                    copies *= cut
+                add_out(step, elements * bits, copies, toll, a, 0.0, lost)
+            else:
+                add_out(step, elements * partial, copies, toll, a, 1.0, 0.0)
 
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
-    " float64[::1], int64[::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64,"
+    " float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64,"
     " int64[:,::1], float64[::1], int64[::1], float64[::1])",
     borrows=True,
 )
 def follow(
     ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-    steps, shown, weight, code, size, state, visits, length, step,
+    toll, steps, shown, weight, code, size, state, visits, length, step,
 ):  # fmt: skip
     """Run the `program` of a tree for `walk`.
 
@@ -327,9 +358,14 @@ def follow(
                 low = index[loop] * loops[loop, LOOP_STEP]
                 length[d] = min(loops[loop, LOOP_STEP], extents[d] - low)
             if not skip and count < steps.shape[0]:
+                for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+                    length[axes[x, AXIS_D0]] = window_tile(
+                        axes, x, path[o], ops[o, OP_TREE], loops, index, extents
+                    )
+                    length[axes[x, AXIS_D1]] = 1
                 step[:] = 0.0
                 load_and_store(
-                    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, shown,
+                    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, toll,
                     step,
                 )  # fmt: skip
                 points = float(volume(ops[o, OP_OWN], length))
@@ -370,9 +406,6 @@ def follow(
                     for column in range(T_TAIL):
                         steps[count - 1, column] += step[column]
                     steps[count - 1, T_TAIL] += busy
-                    steps[count - 1, T_ONCHIP] += step[T_ONCHIP]
-                    steps[count - 1, T_SPILL_ONCHIP] += step[T_SPILL_ONCHIP]
-                    steps[count - 1, T_SPILL_DEVICE] += step[T_SPILL_DEVICE]
                     steps[count - 1, T_COLD] = max(steps[count - 1, T_COLD], step[T_COLD])
                     skip = True
                 else:
@@ -384,6 +417,9 @@ def follow(
             for j in range(ops[o, OP_TREE]):
                 d = loops[path[o, j], LOOP_DIM]
                 length[d] = extents[d]
+            for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+                length[axes[x, AXIS_D0]] = extents[axes[x, AXIS_D0]]
+                length[axes[x, AXIS_D1]] = extents[axes[x, AXIS_D1]]
             continue
         loop = arg
         if what == 0:
@@ -409,11 +445,11 @@ def follow(
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
-    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1])"
+    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1])"
 )
 def walk(
     ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, mach, cores,
-    spill, steps,
+    spill, toll, steps,
 ):  # fmt: skip
     """The steps of the busiest core, in order; returns how many rows of ``steps`` are filled.
 
@@ -425,6 +461,7 @@ def walk(
     onchip : bytes between buffer and registers per executed point.
     cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
     spill : operator, DRAM bytes, buffer bytes of each of its steps.
+    toll : per access bytes that pass a port and DRAM per byte of its tiles (`crossing.py`); ones: as they are.
     steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
     """
     shown = np.zeros((loops.shape[0], 6), np.int64)
@@ -439,5 +476,5 @@ def walk(
             visits[o] *= loops[rows[o, j], LOOP_TRIPS]
     return follow(
         ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-        steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
+        toll, steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
     )  # fmt: skip

@@ -19,7 +19,9 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
     9,
 )  # its accesses: reads, then writes; loops of the tree on its path
 OP_POINTS = 10  # of its domain
-OP_COLUMNS = 11
+OP_SPLIT = 11  # whether cores share one of its sums
+OP_DOMAIN, OP_DOMAIN_END = 12, 13  # axes that stand for two of its dims each; OP_POINTS is of the others
+OP_COLUMNS = 14
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -40,17 +42,20 @@ ACC_COLUMNS = 13
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
 AXIS_COLUMNS = 7
-SIMPLE, WINDOW, INDIRECT = (
+SIMPLE, WINDOW, INDIRECT, ROLLING = (
     0,
     1,
     2,
-)  # A: points inside / stride / mask of dims; B, C: dilation, offset; N: extent or distinct
+    3,
+)  # A: points inside / stride / mask of dims; B: coefficient / dilation; C: offset; N: extent or distinct
 # Columns of ``ten`` int64[tensors, TEN_COLUMNS].
 TEN_BITS, TEN_PARTIAL, TEN_HOME, TEN_EXPORTED, TEN_ELEMENTS, TEN_PRODUCER, TEN_LAST = 0, 1, 2, 3, 4, 5, 6
-TEN_COLUMNS = 7
+TEN_PINNED, TEN_SPILLED = 7, 8
+TEN_COLUMNS = 9
 # Columns of ``loops`` int64[loops, LOOP_COLUMNS].
 LOOP_DIM, LOOP_STEP, LOOP_TRIPS, LOOP_FIRST, LOOP_LAST = 0, 1, 2, 3, 4
-LOOP_COLUMNS = 5
+LOOP_SPLIT = 5  # cores that share the sums over it; read where OP_SPLIT says so
+LOOP_COLUMNS = 6
 HOME_OUTER, HOME_BUFFER, HOME_REGISTERS = 0, 1, 2
 # Columns of the result ``counts`` int64[levels, accesses, 4].
 READS, WRITES, PARTIAL_READS, PARTIAL_WRITES = 0, 1, 2, 3
@@ -243,18 +248,28 @@ def indirect_sum(axes, x, row, depth, loops, extents):
     return total
 
 
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def axis_sum(axes, x, row, depth, loops, extents):
+    """Elements of axis `x` summed over its tiles among ``row[:depth]``; a rolling window has each element once."""
+    kind = axes[x, AXIS_KIND]
+    if kind == SIMPLE:
+        return axes[x, AXIS_A]
+    if kind == WINDOW:
+        return window_sum(axes, x, row, depth, loops, extents)
+    if kind == ROLLING:
+        return window_elements(
+            0, extents[axes[x, AXIS_D0]], 0, extents[axes[x, AXIS_D1]],
+            axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N],
+        )  # fmt: skip
+    return indirect_sum(axes, x, row, depth, loops, extents)
+
+
 @kernel("int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def swept(acc, a, axes, row, depth, loops, extents):
     """Elements of access `a` summed over the iterations of the loops that touch it, among ``row[:depth]``."""
     total = 1
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
-        kind = axes[x, AXIS_KIND]
-        if kind == SIMPLE:
-            total *= axes[x, AXIS_A]
-        elif kind == WINDOW:
-            total *= window_sum(axes, x, row, depth, loops, extents)
-        else:
-            total *= indirect_sum(axes, x, row, depth, loops, extents)
+        total *= axis_sum(axes, x, row, depth, loops, extents)
     return total
 
 
@@ -290,6 +305,16 @@ def repeats(mask, row, depth, loops, extents):
     return total
 
 
+@kernel("int64(int64, int64[::1], int64, int64, int64[:,::1])", borrows=True)
+def sharers(sums, row, begin, end, loops):
+    """Cores that share the sums over dims of the mask `sums` whose loops stand in ``row[begin:end]``."""
+    total = 1
+    for j in range(begin, end):
+        if sums >> loops[row[j], LOOP_DIM] & 1:
+            total *= loops[row[j], LOOP_SPLIT]
+    return total
+
+
 @kernel("int64(int64, int64[::1], int64, int64[:,::1], int64[::1])", inline=True, borrows=True)
 def step_of(dim, row, depth, loops, extents):
     """Full size of the tile along `dim`: the smallest step of its loops among ``row[:depth]``, else the extent."""
@@ -304,7 +329,7 @@ def step_of(dim, row, depth, loops, extents):
 @kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def odd_tile(axes, x, row, depth, loops, extents):
     """Elements of window or indirect axis `x` in the full-size tile at `depth`."""
-    if axes[x, AXIS_KIND] == WINDOW:
+    if axes[x, AXIS_KIND] != INDIRECT:
         span = window_span(
             step_of(axes[x, AXIS_D0], row, depth, loops, extents),
             step_of(axes[x, AXIS_D1], row, depth, loops, extents),

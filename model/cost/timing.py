@@ -10,6 +10,7 @@ import numpy as np
 
 from ..compiled import kernel
 from .cycles import (
+    M_CACHE,
     M_DEVICE,
     M_INFLIGHT,
     M_LATENCY,
@@ -18,19 +19,23 @@ from .cycles import (
 )
 from .steps import (
     T_BLOCK,
+    T_CACHE,
     T_COLD,
     T_CYCLES,
     T_DEVICE,
     T_MATRIX,
     T_ONCHIP,
+    T_OUT_CACHE,
     T_OUT_DEVICE,
     T_OUT_PORT,
     T_OUT_REFETCH,
+    T_OUT_SPILLED,
     T_PORT,
     T_REFETCH,
     T_SPILL,
     T_SPILL_DEVICE,
     T_SPILL_ONCHIP,
+    T_SPILLED,
     T_TAIL,
     T_VECTOR,
     T_WEIGHT,
@@ -45,14 +50,26 @@ TERM_COLUMNS = 6
 FIRST, COLD, STEADY, LAST = 1, 2, 3, 4
 
 
+@kernel("float64(float64, float64, float64, float64, float64[::1], float64[::1])", inline=True, borrows=True)
+def moving_seconds(port, cache, device, spilled, mach, relief):
+    """Seconds that bytes take on a core's port, in the cache and from DRAM; ``spilled`` of DRAM's may be relieved."""
+    if device > 0.0:
+        kept = 1.0 - spilled / device * (1.0 - 1.0 / relief[R_SPILL])
+        port, cache, device = port * kept, cache * kept, device * kept
+    outer = max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
+    return max(outer, cache / mach[M_CACHE] / relief[R_ONCHIP])
+
+
 @kernel("float64(float64[:,::1], int64, int64, float64[::1], float64[::1])", borrows=True)
 def load_seconds(steps, i, stages, mach, relief):
-    """Seconds to load step `i`: port, share of the device, or Little's law."""
-    port = steps[i, T_PORT] + steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
+    """Seconds to load step `i`: port, cache, share of the device, or Little's law."""
+    port = steps[i, T_PORT] + steps[i, T_SPILL] / 2.0
     if port == 0.0:
         return 0.0
-    device = steps[i, T_DEVICE] + steps[i, T_SPILL_DEVICE] / 2.0 / relief[R_SPILL]
-    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
+    spill = steps[i, T_SPILL_DEVICE] / 2.0
+    seconds = moving_seconds(
+        port, steps[i, T_CACHE] + spill, steps[i, T_DEVICE] + spill, steps[i, T_SPILLED] + spill, mach, relief
+    )
     flight = port * stages
     if (
         mach[M_INFLIGHT] > 0.0
@@ -66,9 +83,10 @@ def load_seconds(steps, i, stages, mach, relief):
 @kernel("float64(float64[:,::1], int64, float64[::1], float64[::1])", borrows=True)
 def store_seconds(steps, i, mach, relief):
     """Seconds to store what step `i` made."""
-    port = steps[i, T_OUT_PORT] + steps[i, T_SPILL] / 2.0 / relief[R_SPILL]
-    device = steps[i, T_OUT_DEVICE] + steps[i, T_SPILL_DEVICE] / 2.0 / relief[R_SPILL]
-    return max(port / mach[M_PORT], device / mach[M_DEVICE]) / relief[R_DRAM]
+    spill = steps[i, T_SPILL_DEVICE] / 2.0
+    port, cache = steps[i, T_OUT_PORT] + steps[i, T_SPILL] / 2.0, steps[i, T_OUT_CACHE] + spill
+    device, spilled = steps[i, T_OUT_DEVICE] + spill, steps[i, T_OUT_SPILLED] + spill
+    return moving_seconds(port, cache, device, spilled, mach, relief)
 
 
 @kernel("float64(float64[:,::1], int64, int64, int64, float64[::1], float64[::1])", borrows=True)
@@ -93,7 +111,7 @@ def add_load(steps, i, times, terms, row):
     """Add the bytes that step `i` loads, `times` over, to a term."""
     spill = steps[i, T_SPILL_DEVICE] / 2.0
     terms[row, P_BYTES] += (steps[i, T_DEVICE] + spill) * times
-    terms[row, P_SPILL] += spill * times
+    terms[row, P_SPILL] += (steps[i, T_SPILLED] + spill) * times
     terms[row, P_REFETCH] += steps[i, T_REFETCH] * times
 
 
@@ -102,7 +120,7 @@ def add_store(steps, i, times, terms, row):
     """Add the bytes that step `i` stores, `times` over, to a term."""
     spill = steps[i, T_SPILL_DEVICE] / 2.0
     terms[row, P_BYTES] += (steps[i, T_OUT_DEVICE] + spill) * times
-    terms[row, P_SPILL] += spill * times
+    terms[row, P_SPILL] += (steps[i, T_OUT_SPILLED] + spill) * times
     terms[row, P_REFETCH] += steps[i, T_OUT_REFETCH] * times
 
 

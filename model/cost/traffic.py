@@ -23,10 +23,13 @@ from .sweep import (
     ACC_WRITE,
     HOME_OUTER,
     LOOP_DIM,
+    OP_DOMAIN,
+    OP_DOMAIN_END,
     OP_END,
     OP_OWN,
     OP_POINTS,
     OP_RESCALE,
+    OP_SPLIT,
     OP_TREE,
     OP_WRITES,
     PARTIAL_READS,
@@ -35,6 +38,7 @@ from .sweep import (
     TEN_ELEMENTS,
     TEN_EXPORTED,
     TEN_HOME,
+    TEN_SPILLED,
     W_DEPTH0,
     W_EFFECTIVE0,
     W_EFFECTIVE1,
@@ -45,8 +49,10 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
+    axis_sum,
     effective,
     repeats,
+    sharers,
     swept,
 )
 
@@ -91,7 +97,9 @@ def find_streams(acc, ten, rows, work):
         while b >= 0:
             q = acc[b, ACC_OPERATOR]
             same = work[W_DEPTH0, b] == depth
-            same = same and (acc[a, ACC_FIXED] < 0 or q == o)  # streamed without room: nothing to share
+            # Streamed without room, or spilled for want of it: nothing to share.
+            alone = acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_SPILLED]
+            same = same and (not alone or q == o)
             for j in range(depth if same else 0):
                 same = same and rows[q, j] == rows[o, j]
             if same:
@@ -103,12 +111,12 @@ def find_streams(acc, ten, rows, work):
 
 
 @kernel(
-    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
     " int64, int64[::1], int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work):
+def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work):
     """Skips, remaining paths, effective depths, streams and executed points; returns the vector work of rescaling.
 
     Fills ``points``, ``rows`` (the paths without skipped loops) and the rows of ``work`` but those of footprints.
@@ -135,6 +143,8 @@ def prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, 
         work[W_FOREIGN, o] = foreign
         again = repeats(foreign, rows[o], kept, loops, extents) if foreign else 1
         points[o] = ops[o, OP_POINTS] * again
+        for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
+            points[o] *= axis_sum(axes, x, rows[o], kept, loops, extents)
         if ops[o, OP_RESCALE]:
             visits = repeats(ops[o, OP_RESCALE], rows[o], tree, loops, extents)
             for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
@@ -173,8 +183,14 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
         elif acc[a, ACC_FIXED] >= 0:
             writes = acc[a, ACC_FIXED]
         else:
-            sums = repeats(ops[o, OP_OWN] & ~touch, rows[o], depth, loops, extents)
-            writes = acc[a, ACC_ELEMENTS] * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
+            own = ops[o, OP_OWN] & ~touch
+            sums = repeats(own, rows[o], depth, loops, extents)
+            if ops[o, OP_SPLIT] and level == 0:
+                sums *= sharers(own, rows[o], depth, work[W_TREE, o], loops)
+            once = acc[a, ACC_ELEMENTS]
+            if not acc[a, ACC_PLAIN]:
+                once = swept(acc, a, axes, rows[o], depth, loops, extents)
+            writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
             partial = writes * (sums - 1)
     elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
         if acc[a, ACC_FIXED] >= 0:
@@ -213,7 +229,7 @@ def measure(
     points, footprint : results, int64[operators] and int64[2].
     rows, work : workspace; `rows` int64 like `path`.
     """
-    rescale = prepare(ops, acc, ten, extents, loops, path, lengths, levels, points, rows, work)
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work)
     for a in range(acc.shape[0]):
         count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], outer, rows, work)
     footprint[0] = inline_buffer_peak(

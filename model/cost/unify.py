@@ -26,13 +26,17 @@ class SpaceAccess:
 
 @dataclass(frozen=True, slots=True)
 class SpaceOperator:
-    """One member that does work. ``member``: its position among the group's operators (views counted)."""
+    """One member that does work. ``member``: its position among the group's operators (views counted).
+
+    ``domain``: windows that stand for two of its dims each, as in `NestOperator`.
+    """
 
     member: int
     dims: tuple[int, ...]
     reductions: tuple[int, ...]
     reads: tuple[SpaceAccess, ...]
     writes: tuple[SpaceAccess, ...]
+    domain: tuple[WindowAxis, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class GroupSpace:
     exported : per local tensor whether someone outside reads it or it is a graph output.
     barred : (producer, consumer, mask of dims) that no loop shared by the two may be over.
     online : (producer, consumer contraction, mask of dims): running reductions that the consumer may follow.
+    gone, halos : dims that follow a window (`halo.py`) and are no operator's any more, and the windows' own: neither
+        has loops.
     """
 
     names: tuple[str, ...]
@@ -63,6 +69,13 @@ class GroupSpace:
     exported: tuple[bool, ...]
     barred: tuple[tuple[int, int, int], ...]
     online: tuple[tuple[int, int, int], ...]
+    gone: frozenset[int] = frozenset()
+    halos: frozenset[int] = frozenset()
+
+    @property
+    def still(self) -> frozenset[int]:
+        """Dims without loops."""
+        return self.gone | self.halos
 
     def intermediate(self, tensor: int) -> bool:
         """Whether local `tensor` is produced and read inside the group."""

@@ -68,9 +68,14 @@ class Machine:
             out[c.M_MMA_M], out[c.M_MMA_N], out[c.M_MMA_K] = unit.mma
         out[c.M_CLOCK] = machine.clock_hz
         out[c.M_LANES] = 1 if machine.vector_unit is None else machine.vector_unit.lanes
-        port = machine.dram.bandwidth_per_core_bytes_per_s or machine.dram.bandwidth_bytes_per_s
-        out[c.M_PORT] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s, port or UNLIMITED)
+        port = machine.dram.bandwidth_per_core_bytes_per_s
+        if port is None and machine.cache is not None:
+            port = machine.cache.bandwidth_per_core_bytes_per_s or UNLIMITED
+        out[c.M_PORT] = min(UNLIMITED, port or machine.slot_bandwidth_bytes_per_s)
         out[c.M_DEVICE] = min(UNLIMITED, machine.slot_bandwidth_bytes_per_s)
+        out[c.M_CACHE] = UNLIMITED
+        if machine.cache is not None and machine.cache.bandwidth_bytes_per_s is not None:
+            out[c.M_CACHE] = machine.cache.bandwidth_bytes_per_s * self.cores / machine.cores
         out[c.M_LATENCY] = machine.dram.latency_s
         buffer = machine.buffer
         inner = buffer.bandwidth_per_core_bytes_per_s

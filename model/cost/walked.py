@@ -63,7 +63,7 @@ class Walked:
                 arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path,
                 arrays.lengths, counted.rows, counted.work, counted.counts[0], counted.problem.mat,
                 counted.problem.rate, counted.problem.vector, onchip, self.figures, counted.cores, counted.spill,
-                self.steps,
+                counted.crossing.toll, self.steps,
             )
         )  # fmt: skip
         self.terms = np.zeros((self.count + 2, t.TERM_COLUMNS))
@@ -89,7 +89,7 @@ class Walked:
     def waves(self) -> int:
         """Iterations of the split loops that one core walks."""
         waves = 1
-        for d, share in self.mapping.parallel:
+        for d, share in self.mapping.parallel + self.mapping.split:
             trips = -(-self.space.extents[d] // self.mapping.tile[d])
             waves *= -(-trips // share)
         return waves
@@ -98,7 +98,7 @@ class Walked:
     def balance(self) -> float:
         """The part of the slot's core time that has a tile to work on."""
         tiles, waves = 1, 1
-        for d, share in self.mapping.parallel:
+        for d, share in self.mapping.parallel + self.mapping.split:
             trips = -(-self.space.extents[d] // self.mapping.tile[d])
             tiles *= trips
             waves *= -(-trips // share)
@@ -111,10 +111,9 @@ class Walked:
         if size == 0:
             rows[0, t.P_KIND], size = t.STEADY, 1
         rows = rows[:size]
-        onto_dram = self.counted.register_use.spill_to == self.machine.accelerator.dram.name
         base_ns = _apportioned(rows[:, t.P_SECONDS], latency_ns)
         moving = _apportioned(rows[:, t.P_BYTES], moved)
-        spill = _within(_apportioned(rows[:, t.P_SPILL], self.counted.spilled if onto_dram else 0), moving)
+        spill = _within(_apportioned(rows[:, t.P_SPILL], self.counted.spilled_to_dram), moving)
         room = [whole - part for whole, part in zip(moving, spill, strict=True)]
         refetch = _within(_apportioned(rows[:, t.P_REFETCH], refetched), room)
         kinds = [int(kind) for kind in rows[:, t.P_KIND].tolist()]

@@ -442,7 +442,7 @@ def _group_bottleneck(result: CostResult, index: int) -> Card:
 def _group_demand(result: CostResult, index: int) -> Card:
     group, machine = result.groups[index], result.request.accelerator
     slots = machine.partition.slots
-    fair, beyond = contention(group, slots, machine.dram.bandwidth_bytes_per_s or math.inf)
+    fair, beyond = contention(group.phases, slots, machine.dram.bandwidth_bytes_per_s or math.inf)
     return Card(
         f"{group_name(index)}.U_c",
         f"Demand of {group_label(result, index)} with all slots busy",

@@ -1,5 +1,9 @@
 """Symbolic dims and the numbers they are bound to: the text ``batch=8,seq=512`` and the defaults.
 
+A shape that the file lacks is bound as well: ``shape:NAME=1x3x224x224`` (``scalar`` for no axes), NAME being a
+graph input without a shape or what an operator writes whose result nobody can infer. It is kept as one number
+per axis, ``shape:NAME[0]`` and so on, so that bindings are integers everywhere.
+
 Knows names and integers; nothing of ONNX, files or operators. Pure standard library, so that the reader's
 child process and the command line can both import it at no cost.
 """
@@ -14,6 +18,8 @@ from ..errors import UsageError
 
 MAX_EXTENT = 2**31 - 1
 DEFAULT_EXTENT = 128
+SHAPE = "shape:"
+MOST_AXES = 64
 
 _BATCH = re.compile(r"(^|_)(n|b|bs|bsz|batch\w*|\w*batch)$", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"(^unk__\d+$|dynamicdimension\.\d+$|^\?|^dim_?\d+$|^-?\d+$)", re.IGNORECASE)
@@ -21,11 +27,11 @@ _PLUS = re.compile(r"^(?P<name>.+)_plus_(?P<number>\d+)$")
 
 
 def parse_bindings(text: str) -> dict[str, int]:
-    """Read ``batch=8,seq=512``.
+    """Read ``batch=8,seq=512,shape:image=1x3x224x224``.
 
     Raises
     ------
-    UsageError : an item is not ``name=positive integer``, or a name is given twice.
+    UsageError : an item is not ``name=positive integer`` or ``shape:name=axes``, or a name is given twice.
     """
     out: dict[str, int] = {}
     for item in text.split(","):
@@ -34,6 +40,12 @@ def parse_bindings(text: str) -> dict[str, int]:
         # A symbol may hold "=" in odd files; the number follows the last one.
         name, equals, number = item.rpartition("=")
         name, number = name.strip(), number.strip()
+        if name.startswith(SHAPE) and equals:
+            bound = shape_bindings(name.removeprefix(SHAPE), number)
+            if not out.keys().isdisjoint(bound):
+                raise UsageError(f"{name!r} is bound twice", lever="Give each shape once.")
+            out.update(bound)
+            continue
         if not equals or not name or not (number.isascii() and number.isdigit()):
             raise UsageError(
                 f"binding {item.strip()!r} is not name=number", lever="Write e.g. --bind batch=8,seq=512."
@@ -43,6 +55,46 @@ def parse_bindings(text: str) -> dict[str, int]:
         extent = int(number) if len(number) <= 12 else MAX_EXTENT + 1
         check_extent(name, extent)
         out[name] = extent
+    return out
+
+
+def shape_bindings(name: str, text: str) -> dict[str, int]:
+    """The bindings of one value's shape, written ``1x3x224x224`` or ``scalar``.
+
+    Raises
+    ------
+    UsageError : `text` is no shape.
+    """
+    words = [] if text.strip() == "scalar" else re.split(r"\s*[x×*, ]\s*", text.strip())
+    if len(words) > MOST_AXES or not all(word.isascii() and word.isdigit() for word in words):
+        raise UsageError(
+            f"{text.strip()!r} is no shape for {name!r}", lever="Write e.g. 1x3x224x224, or scalar."
+        )
+    if not words:
+        return {f"{SHAPE}{name}[]": 1}
+    extents = [int(word) if len(word) <= 12 else MAX_EXTENT + 1 for word in words]
+    for extent in extents:
+        check_extent(f"{SHAPE}{name}", extent)
+    return {f"{SHAPE}{name}[{axis}]": extent for axis, extent in enumerate(extents)}
+
+
+def shapes_of(bindings: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """The shapes among `bindings`, by the name of their value."""
+    axes: dict[str, dict[int, int]] = {}
+    for key, extent in bindings.items():
+        name, _, axis = key.removeprefix(SHAPE).removesuffix("]").rpartition("[")
+        if key.startswith(SHAPE) and key.endswith("]"):
+            found = axes.setdefault(name, {})
+            if axis.isascii() and axis.isdigit():
+                found[int(axis)] = extent
+    return {name: tuple(found[axis] for axis in sorted(found)) for name, found in axes.items()}
+
+
+def bindings_text(bindings: Mapping[str, int]) -> dict[str, str]:
+    """Per symbol its number, and per bound shape the axes together, as `parse_bindings` reads them."""
+    out = {name: str(number) for name, number in bindings.items() if not name.startswith(SHAPE)}
+    for name, shape in shapes_of(bindings).items():
+        out[SHAPE + name] = "x".join(map(str, shape)) or "scalar"
     return out
 
 

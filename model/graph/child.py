@@ -1,9 +1,9 @@
 """Both ends of the reader's child process: files from others are parsed there, under limits, not here.
 
-The parent starts ``python -m model.graph.child``, sends one line of JSON and the file's bytes, and waits
-with a time limit, a memory limit and an optional ``cancelled`` question; the child answers JSON (`raw.py`).
-The child also limits itself where the system can (``resource``). Knows processes and limits; what is read
-from the bytes is `onnx_file.py`'s, imported only in the child.
+The parent starts ``python -m model.graph.child`` on one line of JSON and the file's bytes, and waits with a
+time limit, a memory limit and an optional ``cancelled`` question; the child answers JSON (`raw.py`). The child
+also limits itself where the system can (``resource``). Knows processes and limits; what is read from the bytes
+is `readers.py`'s, imported only in the child.
 """
 
 from __future__ import annotations
@@ -23,54 +23,50 @@ from typing import Any
 import psutil
 
 from ..errors import FileError, TilewrightError, UsageError
-from .raw import RawGraph, read_answer
+from .incoming import Cancelled, Incoming
 
-TIME_LIMIT_S = 20.0  # and a second per MiB of the file, up to 40 more
+TIME_LIMIT_S = 20.0  # of processor time, and a second per MiB of the file, up to 40 more
 MEMORY_LIMIT_BYTES = 2 * 2**30
 ANSWER_LIMIT_BYTES = 128 * 2**20  # of JSON: about 500,000 operators
 _POLL_S = 0.05
+_SLOWEST = 4.0  # times the limit, where other programs leave the child no processor
 _ROOT = str(Path(__file__).resolve().parents[2])
 
 
-class Cancelled(TilewrightError):
-    """The one who asked no longer wants the answer."""
+def request(bindings: Mapping[str, int]) -> bytes:
+    """The line that stands before a file's bytes: what the child is asked."""
+    return json.dumps({"bindings": dict(bindings)}).encode()
+
+
+def _limits(size: int) -> tuple[float, int]:
+    """Seconds and bytes of memory that reading a file of `size` bytes may take."""
+    return TIME_LIMIT_S + min(size / 2**20, 40.0), MEMORY_LIMIT_BYTES + 4 * size
 
 
 def read_in_child(
-    content: bytes,
-    bindings: Mapping[str, int],
+    source: Incoming,
     where: str,
     cancelled: Callable[[], bool] | None = None,
-) -> RawGraph:
-    """Parse, infer and fold `content` in a limited child process.
+) -> bytes:
+    """Parse, infer and fold a file in a limited child process; its answer is for `raw.read_answer`.
 
     Parameters
     ----------
-    content : the file's bytes, sniffed before.
-    bindings : numbers for symbolic dims.
+    source : the file's bytes behind the line that `request` makes.
     where : what messages call the file.
     cancelled : asked every 50 ms; the child is killed once it says True.
 
     Raises
     ------
-    FileError : the child refused the file, or exceeded its time or memory, or died.
-    UsageError : `bindings` names symbols that the file does not have.
+    FileError : the child exceeded its time or memory, or died.
     Cancelled : `cancelled` said True.
     """
-    memory_limit = MEMORY_LIMIT_BYTES + 4 * len(content)
-    limits = {"memory": memory_limit, "seconds": TIME_LIMIT_S + min(len(content) / 2**20, 40.0)}
-    request = json.dumps({"bindings": dict(bindings), **limits}).encode() + b"\n"
     # Files, not pipes: nothing blocks, and the answer's size can be watched while it grows.
-    with (
-        tempfile.TemporaryFile() as question,
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as complaints,
-    ):
-        question.write(request + content)
-        question.seek(0)
-        process = _start(question, answer, complaints)
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaints:
+        source.file.seek(0)
+        process = _start(source.file, answer, complaints)
         try:
-            _wait(process, answer, limits, where, cancelled)
+            _wait(process, answer, _limits(len(source.content)), where, cancelled)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -80,7 +76,7 @@ def read_in_child(
         if process.returncode != 0 or not text:
             complaints.seek(0)
             raise _died(process.returncode, complaints.read()[-2000:], where)
-    return read_answer(text, where)
+    return text
 
 
 def _start(question: Any, answer: Any, complaints: Any) -> subprocess.Popen[bytes]:
@@ -103,7 +99,7 @@ def _start(question: Any, answer: Any, complaints: Any) -> subprocess.Popen[byte
 def _wait(
     process: subprocess.Popen[bytes],
     answer: Any,
-    limits: Mapping[str, float],
+    limits: tuple[float, int],
     where: str,
     cancelled: Callable[[], bool] | None,
 ) -> None:
@@ -113,7 +109,8 @@ def _wait(
     ------
     FileError : over time, memory or answer size. Cancelled : no longer wanted.
     """
-    deadline = time.monotonic() + limits["seconds"]
+    seconds, memory = limits
+    started = time.monotonic()
     while True:
         try:
             process.wait(timeout=_POLL_S)
@@ -122,20 +119,30 @@ def _wait(
             pass
         if cancelled is not None and cancelled():
             raise Cancelled("reading was cancelled", where=where)
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - started
+        if waited > seconds and (_processor_s(process.pid) > seconds or waited > _SLOWEST * seconds):
             raise FileError(
-                f"reading took longer than {limits['seconds']:.0f} s and was stopped",
+                f"reading took longer than {seconds:.0f} s and was stopped",
                 where=where,
                 lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
             )
-        if _resident_bytes(process.pid) > limits["memory"]:
+        if _resident_bytes(process.pid) > memory:
             raise FileError(
-                f"reading needs more than {limits['memory'] / 2**30:.1f} GiB of memory and was stopped",
+                f"reading needs more than {memory / 2**30:.1f} GiB of memory and was stopped",
                 where=where,
                 lever="The file may be made to exhaust its reader; simplify it (onnxsim) or split it.",
             )
         if os.fstat(answer.fileno()).st_size > ANSWER_LIMIT_BYTES:
             raise FileError("the graph is too large to show", where=where, lever="Split the model.")
+
+
+def _processor_s(pid: int) -> float:
+    """Processor time that the process has used; 0 where it has just ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return times.user + times.system
 
 
 def _resident_bytes(pid: int) -> int:
@@ -181,19 +188,28 @@ def _limit_self(memory: int, seconds: int) -> None:
 
 def main() -> int:
     """The child: read the request, answer one JSON document on standard output."""
-    request = json.loads(sys.stdin.buffer.readline())
+    asked = json.loads(sys.stdin.buffer.readline())
     answer_to = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print must not mix with the answer
     content = sys.stdin.buffer.read()
-    _limit_self(int(request["memory"]) + len(content), int(request["seconds"]) + 1)
+    seconds, memory = _limits(len(content))
+    _limit_self(memory + len(content), int(seconds) + 1)
     gc.disable()  # one short run over millions of objects that nothing will need afterwards
-    from .onnx_file import read_model
+    from .readers import read
 
+    text = answered(lambda: read(content, asked["bindings"]))
+    with os.fdopen(answer_to, "wb") as out:
+        out.write(text)
+    return 0
+
+
+def answered(read: Callable[[], dict[str, Any]]) -> bytes:
+    """What `read` finds, or why it refuses, as the one JSON document of the answer."""
     try:
-        text = json.dumps(read_model(content, request["bindings"]), separators=(",", ":"))
+        return json.dumps(read(), separators=(",", ":"), default=_no_text).encode()
     except TilewrightError as error:
         kind = "usage" if isinstance(error, UsageError) else "file"
-        text = _error(kind, error.what, error.where, error.lever)
+        return _error(kind, error.what, error.where, error.lever)
     except (
         ValueError,
         TypeError,
@@ -204,14 +220,19 @@ def main() -> int:
         RuntimeError,
     ) as error:
         what = f"it cannot be understood ({type(error).__name__}: {str(error)[:200]})"
-        text = _error("file", what, "", "Check it with onnx.checker.")
-    with os.fdopen(answer_to, "wb") as out:
-        out.write(text.encode())
-    return 0
+        return _error("file", what, "", "Check it with onnx.checker.")
 
 
-def _error(kind: str, what: str, where: str, lever: str) -> str:
-    return json.dumps({"error": {"kind": kind, "what": what, "where": where, "lever": lever}})
+def _no_text(value: Any) -> Any:
+    """Protobuf hands text on as bytes where it is none; JSON asks here what to do with it."""
+    if isinstance(value, bytes):
+        what = f"a name in it is no text: {value[:80]!r}"
+        raise FileError(what, lever="The file is damaged; export or download it again.")
+    raise TypeError(f"{type(value).__name__} is nothing that JSON knows")
+
+
+def _error(kind: str, what: str, where: str, lever: str) -> bytes:
+    return json.dumps({"error": {"kind": kind, "what": what, "where": where, "lever": lever}}).encode()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,7 @@ def stated(call: Call) -> Loops:
         tuple((name, float(count)) for name, count in _pairs(call.text("ops"))),
         linear=kind is OpKind.MOVEMENT,
         bounded=int(bounded) if bounded else None,
+        updates=kind is OpKind.MOVEMENT and any(m.addressed == 0 for m in inputs),
     )
 
 

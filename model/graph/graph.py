@@ -148,6 +148,7 @@ class Operator:
     reason : why the operator is opaque or its shape unknown; empty otherwise.
     bounded : points of the domain that a mask leaves (causal, sliding window); None: all of them. The nest is
         computed in full; this says what a kernel that skips masked blocks would be left with.
+    updates : it changes a state where it lies (an append to a cache): of its result it writes only what is new.
     runs : of control flow, pairs (key in `OperatorGraph.bodies`, how often that nested graph runs).
     """
 
@@ -167,6 +168,7 @@ class Operator:
     scope: tuple[str, ...] = ()
     reason: str = ""
     bounded: int | None = None
+    updates: bool = False
     runs: tuple[tuple[str, int], ...] = ()
 
     @property
@@ -186,6 +188,15 @@ class Operator:
     def bounded_macs(self) -> int:
         """Multiply-accumulates that a mask leaves; `macs` where there is none."""
         return self.macs if self.bounded is None or not self.macs else self.bounded
+
+    @property
+    def barrier(self) -> str:
+        """Why it cannot share a group with others; empty where it can."""
+        if self.kind is OpKind.OPAQUE:
+            return self.reason or "nothing is known of its loops"
+        if self.updates:
+            return "it updates a cache in place, and whoever reads the cache needs what was there before"
+        return ""
 
     @property
     def in_place(self) -> bool:
@@ -214,6 +225,7 @@ class OperatorGraph:
     refusal : why the file cannot be simulated though it can be looked at (a cycle, a value with two writers, a
         size that 64 bits cannot count); empty where nothing stands against it.
     bodies : nested graphs of control flow by their path, ``#3/body``; they may hold bodies of their own.
+    fusions : groups of operators that the file itself fuses (a compiler's output); empty where it has none.
     """
 
     name: str
@@ -226,6 +238,7 @@ class OperatorGraph:
     warnings: tuple[GraphWarning, ...] = field(default=())
     refusal: str = ""
     bodies: Mapping[str, OperatorGraph] = field(default_factory=dict)
+    fusions: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def producer(self) -> NDArray[np.int32]:
@@ -292,6 +305,13 @@ class OperatorGraph:
         csr[0].setflags(write=False)
         csr[1].setflags(write=False)
         return csr
+
+    def is_known(self, operator: Operator) -> bool:
+        """Whether the operator's loops are known: its own, or, of control flow, its nested graphs and its results."""
+        if operator.kind is not OpKind.OPAQUE:
+            return True
+        shaped = all(self.tensors[access.tensor].shape is not None for access in operator.outputs)
+        return bool(operator.runs) and shaped
 
     @cached_property
     def operator_by_name(self) -> dict[str, int]:

@@ -131,7 +131,8 @@ class Inference:
     def _infer(self) -> None:
         """One pass of onnx over the live nodes: new shapes and element types enter `known`."""
         graph = onnx.GraphProto(name="g")
-        asked = [node.proto for node in self.live if not node.is_part]
+        # onnx gives up at a node without outputs
+        asked = [node.proto for node in self.live if not node.is_part and node.proto.output]
         graph.node.extend(map(stand_in, asked))
         made = {name for proto in asked for name in proto.output}
         for name, known in self.known.items():
@@ -249,6 +250,8 @@ class Inference:
 
     def _remember_source(self, proto: NodeProto) -> None:
         """Note which stored weight a folded node's output is, or is a rearrangement of."""
+        if not proto.output:
+            return
         source, made = proto.input[0], proto.output[0]
         if not source or not made:
             return

@@ -1,33 +1,30 @@
 """From a file or the name of a sample to an `OperatorGraph`.
 
 Sniffs the bytes, has the child process read them, gives every node its loop nest from the table. Knows the
-order of these steps and the naming rules; how ONNX looks is the child's, what an op type means the table's.
+order of these steps and the naming rules; how a format looks is its reader's, what an op type means the table's.
 No Qt, no global state: safe in any worker thread.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-import re
+import gc
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from ..errors import FileError
 from ..packaged import input_file
 from .bindings import check_extent
-from .child import read_in_child
-from .graph import Access, GraphWarning, Operator, OperatorGraph, OpKind, Tensor, TensorRole
-from .raw import Attribute, RawGraph, RawNode, RawValue
-from .row import Call, Loops, Map, Operand, Unmodelled
-from .sniff import check_bytes
-from .table import loops_of
+from .child import read_in_child, request
+from .graph import Access, GraphWarning, Operator, OperatorGraph, Tensor, TensorRole
+from .incoming import incoming
+from .nests import Nest, Nests
+from .raw import RawGraph, RawNode, read_answer
+from .row import Map
+from .sniff import check_bytes, check_start
 
 _UNREALISTIC = 2**50  # elements; a tensor beyond this is a mistake or an attack
 _MOST_POINTS = 2**55  # of one operator: beyond, its bytes and cycles may not fit into 64 bits
-_TEXT_LIMIT = 200  # characters of an attribute that is kept
 
 
 def load_graph(
@@ -39,25 +36,39 @@ def load_graph(
 
     Parameters
     ----------
-    source : path of an ONNX file, or the name of a packaged sample.
+    source : path of a model file in one of `sniff.Format`, or the name of a packaged sample.
     bindings : numbers for symbolic dims; others get defaults, and a warning says which.
     cancelled : asked every 50 ms from this thread; reading stops once it says True.
 
     Raises
     ------
-    FileError : no such file, not an ONNX file, damaged, or beyond the reader's limits.
+    FileError : no such file, no format that is read here, damaged, or beyond the reader's limits.
     UsageError : `bindings` names symbols that the file does not have, or numbers that no dim can have.
-    child.Cancelled : `cancelled` said True.
+    incoming.Cancelled : `cancelled` said True.
     """
     given = dict(bindings or {})
     for name, extent in given.items():
         check_extent(name, extent)
     path = _find(source)
-    content = _bytes(path)
-    check_bytes(content, str(path))
-    raw = read_in_child(content, given, str(path), cancelled)
-    digest = "sha256:" + hashlib.sha256(content).hexdigest()
-    return graph_of(raw, name=path.stem, path=str(path), digest=digest)
+    where = str(path)
+    with incoming(path, request(given), lambda head: check_start(head, where), cancelled) as file:
+        check_bytes(file.content, where)
+        answer = read_in_child(file, where, cancelled)
+    with _collector_at_rest():
+        raw = read_answer(answer, where)
+        return graph_of(raw, name=path.stem, path=where, digest=file.digest)
+
+
+@contextmanager
+def _collector_at_rest() -> Generator[None]:
+    """No search for cycles while a graph is built: it makes none, and 50,000 operators doubled the time."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _find(source: str | Path) -> Path:
@@ -70,18 +81,9 @@ def _find(source: str | Path) -> Path:
     )
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"it cannot be read ({error.strerror or error})", where=str(path)) from error
-    except MemoryError as error:
-        raise FileError("the file does not fit into memory", where=str(path)) from error
-
-
 def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> OperatorGraph:
     """The graph of what the child has read. Every node becomes an operator, an opaque one where need be."""
-    nests = _without_back_edges([_nest(node, raw) for node in raw.nodes])
+    nests = Nests(raw).of_all()
     tensors = _tensors(raw, nests)
     index_of = {tensor.name: tensor.index for tensor in tensors}
     operators = tuple(
@@ -111,7 +113,17 @@ def graph_of(raw: RawGraph, *, name: str, path: str = "", digest: str = "") -> O
         warnings=tuple(warnings),
         refusal=raw.refusal or _uncountable(operators, tensors),
         bodies=bodies,
+        fusions=_fusions(raw),
     )
+
+
+def _fusions(raw: RawGraph) -> tuple[tuple[int, ...], ...]:
+    """The file's own groups as operator indices; what was folded away is in none."""
+    if not raw.groups:
+        return ()
+    index_of = {node.identity: index for index, node in enumerate(raw.nodes)}
+    groups = (tuple(sorted({index_of[i] for i in group if i in index_of})) for group in raw.groups)
+    return tuple(group for group in groups if group)
 
 
 def _uncountable(operators: tuple[Operator, ...], tensors: tuple[Tensor, ...]) -> str:
@@ -152,92 +164,10 @@ def size_text(shape: tuple[int | str, ...] | None) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-# ---------------------------------------------------------------- loop nests
-
-
-@dataclass(frozen=True, slots=True)
-class _Nest:
-    """The loops of one node, its operands by value name, and why it is opaque."""
-
-    loops: Loops
-    reads: tuple[tuple[str, Map], ...]
-    writes: tuple[tuple[str, Map], ...]
-    reason: str
-
-
-def _nest(node: RawNode, raw: RawGraph) -> _Nest:
-    """The node's loops. Operands that its row leaves out stay edges of the graph: see `_rest`."""
-    inputs = (*node.inputs, *node.captured)
-    try:
-        if node.reason:
-            raise Unmodelled(node.reason)
-        loops, reason = loops_of(_call(node, raw), node.domain), ""
-    except Unmodelled as unmodelled:
-        loops, reason = Loops(OpKind.OPAQUE, (), (), ()), str(unmodelled)
-    reads = [(inputs[m.position], m) for m in loops.inputs]
-    writes = [(node.outputs[m.position], m) for m in loops.outputs]
-    reads += _rest(inputs, loops.inputs, raw, constants=loops.kind is OpKind.OPAQUE)
-    writes += _rest(node.outputs, loops.outputs, raw, constants=True)
-    return _Nest(loops, tuple(reads), tuple(writes), reason)
-
-
-def _without_back_edges(nests: list[_Nest]) -> list[_Nest]:
-    """Operators read only what comes before them: in a file with a cycle the closing reads are left out."""
-    writer = {name: index for index, nest in enumerate(nests) for name, _ in nest.writes}
-    out: list[_Nest] = []
-    for index, nest in enumerate(nests):
-        if any(writer.get(name, -1) >= index for name, _ in nest.reads):
-            nest = replace(nest, reads=tuple(r for r in nest.reads if writer.get(r[0], -1) < index))
-        out.append(nest)
-    return out
-
-
-def _rest(
-    names: tuple[str, ...], named: tuple[Map, ...], raw: RawGraph, constants: bool
-) -> list[tuple[str, Map]]:
-    """Operands without an index map, whole: a shape computed at run time, everything of an opaque operator.
-
-    Constants among them (axes, pads, a known shape) are compiled into the kernel and left out, unless
-    `constants`: nobody knows what an opaque operator does with them.
-    """
-    have = {m.position for m in named}
-    out: list[tuple[str, Map]] = []
-    for position, name in enumerate(names):
-        value = raw.values.get(name)
-        if position in have or not name or value is None or (value.constant and not constants):
-            continue
-        size = 0 if value.shape is None else math.prod(value.shape)
-        out.append((name, Map(position, whole=True, addressed=size)))
-    return out
-
-
-def _call(node: RawNode, raw: RawGraph) -> Call:
-    """The call with its operands; an output of unknown shape is None, and `Call.output` says so.
-
-    Raises
-    ------
-    Unmodelled : an input has no known shape.
-    """
-    inputs: list[Operand | None] = []
-    for name in node.inputs:
-        value = raw.values.get(name)
-        if name and (value is None or value.shape is None):
-            raise Unmodelled(f"the shape of its input {name!r} is unknown")
-        inputs.append(_operand(value))
-    outputs = tuple(_operand(raw.values.get(name)) for name in node.outputs)
-    return Call(node.op_type, tuple(inputs), outputs, node.attributes, node.version)
-
-
-def _operand(value: RawValue | None) -> Operand | None:
-    if value is None or value.shape is None:
-        return None
-    return Operand(value.name, value.shape, value.dtype, value.constant, value.values, value.distinct)
-
-
 # ---------------------------------------------------------------- tensors and operators
 
 
-def _tensors(raw: RawGraph, nests: list[_Nest]) -> tuple[Tensor, ...]:
+def _tensors(raw: RawGraph, nests: list[Nest]) -> tuple[Tensor, ...]:
     """The graph's inputs and outputs and every tensor that an operator touches."""
     written = {name for nest in nests for name, _ in nest.writes}
     read = {_stored(name, raw) for nest in nests for name, _ in nest.reads}
@@ -292,7 +222,7 @@ def _names(nodes: tuple[RawNode, ...]) -> list[str]:
 
 
 def _operator(
-    index: int, name: str, node: RawNode, nest: _Nest, raw: RawGraph, index_of: Mapping[str, int]
+    index: int, name: str, node: RawNode, nest: Nest, raw: RawGraph, index_of: Mapping[str, int]
 ) -> Operator:
     loops = nest.loops
     return Operator(
@@ -308,15 +238,10 @@ def _operator(
         vector_ops=loops.vector_ops,
         online=loops.online,
         linear=loops.linear,
-        attributes=tuple((key, _attribute_text(value)) for key, value in node.attributes.items()),
+        attributes=nest.attributes,
         scope=node.scope,
         reason=nest.reason,
         bounded=loops.bounded,
+        updates=loops.updates,
         runs=tuple((f"{node.identity}/{label}", runs) for label, runs, _ in node.bodies),
     )
-
-
-def _attribute_text(value: Attribute) -> str:
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    text = re.sub(r"\s+", " ", text)
-    return text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"

@@ -36,6 +36,11 @@ def _moved(
     return Loops(OpKind.MOVEMENT, dims, tuple(inputs), tuple(outputs), linear=linear)
 
 
+def _updated(dims: tuple[Dim, ...], inputs: Sequence[Map], output: Map) -> Loops:
+    """A state that is changed where it lies: its old elements are neither read nor written."""
+    return Loops(OpKind.MOVEMENT, dims, tuple(inputs), (output,), updates=True)
+
+
 def _identity(rank: int) -> tuple[Axis, ...]:
     return axes_of(*range(rank))
 
@@ -134,10 +139,12 @@ def expand(call: Call) -> Loops:
 
 
 def concat(call: Call) -> Loops:
-    """Each input at its offset along the axis."""
+    """Each input at its offset along the axis; a cache that comes in and goes out is appended to where it lies."""
     y = call.output()
     rank = len(y.shape)
     axis = normal_axis(call.integer("axis", 1 if call.version < 4 else 0), rank)
+    if _is_cache(call, rank):
+        return _appended(call, rank, axis)
     inputs: list[Map] = []
     offset = 0
     for position in range(len(call.inputs)):
@@ -150,6 +157,23 @@ def concat(call: Call) -> Loops:
     if offset != y.shape[axis]:
         raise Unmodelled("the inputs do not add up to the output")
     return _moved(element_dims(y.shape), inputs, [Map(0, _identity(rank))], linear=False)
+
+
+def _is_cache(call: Call, rank: int) -> bool:
+    """Whether rows are added to a state of the model: keys or values of at least batch, sequence and depth."""
+    if len(call.inputs) != 2 or rank < 3:
+        return False
+    past, new = call.input(0), call.input(1)
+    return past.state and call.output().state and not (new.state or new.constant) and len(past.shape) == rank
+
+
+def _appended(call: Call, rank: int, axis: int) -> Loops:
+    """An append in place: only the new rows move (COST-MODEL 1)."""
+    past, new, y = call.input(0), call.input(1), call.output()
+    if past.shape[axis] + new.shape[axis] != y.shape[axis]:
+        raise Unmodelled("the inputs do not add up to the output")
+    inputs = [whole(0, past, 0), Map(1, _identity(rank))]
+    return _updated(element_dims(new.shape), inputs, Map(0, _shifted(rank, axis, past.shape[axis])))
 
 
 def split(call: Call) -> Loops:
@@ -271,13 +295,21 @@ def _picked(indices: Operand, extent: int, dims: tuple[int, ...]) -> Axis:
 
 
 def gather_tuples(call: Call) -> Loops:
-    """GatherND: index tuples pick slices; expected distinct slices are read."""
+    """GatherND: index tuples pick slices; expected distinct slices are read (of experts, those that are hit)."""
     x, indices, y = call.input(0), call.input(1), call.output()
     if not indices.shape:
         raise Unmodelled("GatherND needs index tuples")
     batch, width = call.integer("batch_dims", 0), indices.shape[-1]
     rows = math.prod(x.shape[batch : batch + width])
     picks = math.prod(indices.shape[batch:-1])
+    points = len(indices.shape) - 1
+    if width == 1 and not batch and len(y.shape) == points + len(x.shape) - 1:
+        # One index a tuple is what Gather does on the first axis: the slices keep their axes.
+        row = Axis(tuple((dim, 1) for dim in range(points)), 0, expected_distinct(rows, picks))
+        inputs = [Map(0, (row, *axes_of(*range(points, len(y.shape)))))]
+        if not indices.constant:
+            inputs.append(Map(1, (*axes_of(*range(points)), Axis())))
+        return _moved(element_dims(y.shape), inputs, [Map(0, _identity(len(y.shape)))])
     slices = math.prod(x.shape[:batch]) * math.prod(x.shape[batch + width :])
     inputs = [whole(0, x, expected_distinct(rows, picks) * slices)]
     if not indices.constant:
@@ -296,12 +328,21 @@ def gather_elements(call: Call) -> Loops:
 
 
 def scatter(call: Call) -> Loops:
-    """ScatterND and ScatterElements: the data is copied, the updates land where the indices say."""
-    x = call.input(0)
+    """ScatterND and ScatterElements: the data is copied, the updates land where the indices say.
+
+    A state of the model (a paged cache) is not copied: only the updates move.
+    """
+    x, y = call.input(0), call.output()
     rank = len(x.shape)
-    inputs = [Map(0, _identity(rank))]
-    inputs += [whole(p, operand) for p in (1, 2) if not (operand := call.input(p)).is_immediate]
-    return _moved(element_dims(x.shape), inputs, [Map(0, _identity(rank))], linear=False)
+    small = [whole(p, operand) for p in (1, 2) if not (operand := call.input(p)).is_immediate]
+    if x.state and y.state:
+        updates = call.input(2)
+        moved = [m for m in small if m.position == 1]
+        inputs = [whole(0, x, 0), *moved, Map(2, _identity(len(updates.shape)))]
+        return _updated(element_dims(updates.shape), inputs, whole(0, y, min(y.elements, updates.elements)))
+    return _moved(
+        element_dims(x.shape), [Map(0, _identity(rank)), *small], [Map(0, _identity(rank))], linear=False
+    )
 
 
 def one_hot(call: Call) -> Loops:
@@ -377,7 +418,7 @@ def tensor_scatter(call: Call) -> Loops:
     inputs = [whole(0, cache, 0), Map(1, _identity(rank))]
     if (indices := call.optional(2)) is not None and not indices.is_immediate:
         inputs.append(whole(2, indices))
-    return _moved(element_dims(update.shape), inputs, [whole(0, y, update.elements)], linear=False)
+    return _updated(element_dims(update.shape), inputs, whole(0, y, update.elements))
 
 
 def like(*vector_ops: tuple[str, float]) -> Row:
@@ -409,3 +450,9 @@ def features(call: Call) -> Loops:
     read = lead * expected_distinct(x.shape[-1], indices.elements)
     inputs = [whole(0, x, min(read, x.elements)), whole(1, indices)]
     return _moved(element_dims(y.shape), inputs, [Map(0, _identity(len(y.shape)))])
+
+
+def labelled(call: Call) -> Loops:
+    """ZipMap: every score goes into a map under its label; the map itself has no size here."""
+    x = call.input(0)
+    return _moved(element_dims(x.shape), [Map(0, _identity(len(x.shape)))], [], linear=False)

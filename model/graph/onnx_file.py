@@ -22,7 +22,7 @@ from .functions import FileNode, Functions
 from .inference import Inference, dtype_name
 from .known import NOTHING, Known
 from .sniff import damage
-from .wiring import Warnings, Wiring
+from .wiring import Warnings, Wiring, listed
 
 DEFAULTS_KEY = "tilewright.bind"  # metadata: what symbolic dims stand for where the user does not say
 
@@ -37,6 +37,15 @@ def read_model(content: bytes, given: Mapping[str, int]) -> dict[str, Any]:
     """
     model = _parse(content)
     _check_text(model)
+    try:
+        return facts(model, given)
+    except (TypeError, ValueError, AttributeError):
+        _check_all_text(model)
+        raise
+
+
+def facts(model: ModelProto, given: Mapping[str, int]) -> dict[str, Any]:
+    """The same of a model that is parsed already."""
     return _File(model, given).answer()
 
 
@@ -51,6 +60,9 @@ class _File:
         self._control = Control(self._functions, self._parameters, self._warnings, self._body)
         self._bindings: dict[str, int] = {}
         self._refusal = ""
+        self._shapes = symbolic.shapes_of(given)  # what the user says of values that nobody can infer
+        self._shaped: set[str] = set()  # those of them that were of use
+        self._values: set[str] = set()  # the names of all values of the file, as far as a shape may be given
 
     def answer(self) -> dict[str, Any]:
         """The whole file."""
@@ -58,15 +70,27 @@ class _File:
         constants, nodes = take_constants(graph, self._functions.nodes(graph), self._warnings)
         inputs = [value for value in graph.input if value.name not in constants]
         own = next((entry.value for entry in self._model.metadata_props if entry.key == DEFAULTS_KEY), "")
-        sizes = {name: number for name, number in self._given.items() if not name.startswith(PREFIXES)}
-        symbols, self._bindings, known = _bind(inputs, sizes, own, self._warnings)
+        other = (*PREFIXES, symbolic.SHAPE)
+        sizes = {name: number for name, number in self._given.items() if not name.startswith(other)}
+        shapeless = {
+            value.name: self._shapes[value.name]
+            for value in inputs
+            if value.name in self._shapes and not value.type.tensor_type.HasField("shape")
+        }
+        self._shaped.update(shapeless)
+        symbols, self._bindings, known = _bind(inputs, sizes, own, shapeless, self._warnings)
         written, _ = self._graph(graph, nodes, known, constants)
         self._check_parameters()
+        self._check_shapes()
         parameters = self._parameters.values
+        shapes = {name: self._shapes[name] for name in self._shapes if name in self._shaped}
+        bound = {**self._bindings, **parameters}
+        for name, shape in shapes.items():
+            bound |= symbolic.shape_bindings(name, "x".join(map(str, shape)) or "scalar")
         return {
             **written,
             "symbols": [*symbols, *parameters],
-            "bindings": [[name, number] for name, number in {**self._bindings, **parameters}.items()],
+            "bindings": [[name, number] for name, number in bound.items()],
             "warnings": [[short_text(part) for part in warning] for warning in self._warnings],
             "refusal": short_text(self._refusal),
         }
@@ -81,12 +105,25 @@ class _File:
         known = {**known, **dict.fromkeys(wiring.undefined, NOTHING)}
         stored = {value.name: value for value in (*graph.value_info, *graph.output)}
 
-        def hint(name: str) -> Known:
+        self._values.update(known, (name for node in wiring.order for name in node.proto.output))
+
+        shaped = self._shapes
+        reads = {out: n.proto.input for n in wiring.order for out in n.proto.output if out in shaped}
+
+        def said(name: str) -> Known:
             return _known(stored[name], self._bindings) if name in stored else NOTHING
+
+        def hint(name: str) -> Known:
+            if name not in self._shapes:
+                return said(name)
+            self._shaped.add(name)
+            # What nobody knows of its type: as the first operand of its operator that has one.
+            read = (inference.known.get(operand, NOTHING).dtype for operand in reads[name])
+            return Known(said(name).dtype or next(filter(None, read), ""), self._shapes[name])
 
         inference = Inference(self._model, wiring.order, known, constants, hint, self._control.enter)
         inference.run()
-        self._contradictions(inference, hint)
+        self._contradictions(inference, said)
         results = [inference.known.get(name, NOTHING) for name in outputs]
         stored.update((value.name, value) for value in graph.input)
         return written_down(graph.name, list(known), outputs, inference, stored), results
@@ -113,9 +150,26 @@ class _File:
                 lever=f"Trip counts and branches of this graph: {have}.",
             )
         if self._parameters.assumed:
-            chosen = ", ".join(f"{name}={self._parameters.values[name]}" for name in self._parameters.assumed)
+            chosen = listed([f"{name}={self._parameters.values[name]}" for name in self._parameters.assumed])
             lever = "Bind them: --bind name=number; branch 1 is then_branch, 2 is else_branch."
             self._warnings.append(("control flow", f"assumed {chosen}", lever))
+
+    def _check_shapes(self) -> None:
+        """Report shapes that were given in vain.
+
+        Raises
+        ------
+        UsageError : a shape was given for a value that the file does not have.
+        """
+        for name in self._shapes:
+            if name not in self._values:
+                raise UsageError(
+                    f"the graph has no value {name!r} to give a shape to",
+                    lever="Name a graph input, or what an operator writes: `tilewright inspect` lists them.",
+                )
+            if name not in self._shaped:
+                what = "its shape follows from the file; the one that was given is not used"
+                self._warnings.append((name, what, "Bind the symbolic dims instead."))
 
     def _contradictions(self, inference: Inference, hint: Callable[[str], Known]) -> None:
         """Report where the file states another shape than the one that follows from its inputs."""
@@ -157,7 +211,7 @@ def _parse(content: bytes) -> ModelProto:
 def _check_text(model: ModelProto) -> None:
     """Refuse names that are no UTF-8: protobuf hands them on as bytes.
 
-    Nested graphs are not looked at; a bad name there makes the child's last resort speak.
+    Nested graphs, metadata and the like are looked at only where they have made something else fail.
     """
     graph = model.graph
     names = [
@@ -172,25 +226,48 @@ def _check_text(model: ModelProto) -> None:
         names += (dim.dim_param for dim in value.type.tensor_type.shape.dim)
     bad = next((n for n in names if not isinstance(n, str)), None)  # pyright: ignore[reportUnnecessaryIsInstance]
     if bad is not None:
-        raise FileError(
-            f"a name in it is no text: {bad!r}", lever="The file is damaged; export or download it again."
-        )
+        raise _no_text(bad)
+
+
+def _check_all_text(model: ModelProto) -> None:
+    """The same for every text of the file, at any depth."""
+    rest: list[Any] = [model]
+    while rest:
+        for field, value in rest.pop().ListFields():
+            values = [value] if isinstance(value, str | bytes) or hasattr(value, "ListFields") else value
+            if field.type == field.TYPE_MESSAGE:
+                rest.extend(values)
+            elif field.type == field.TYPE_STRING and (
+                bad := next((v for v in values if isinstance(v, bytes)), None)
+            ):
+                raise _no_text(bad)
+
+
+def _no_text(bad: Any) -> FileError:
+    return FileError(
+        f"a name in it is no text: {bad[:80]!r}", lever="The file is damaged; export or download it again."
+    )
 
 
 # ---------------------------------------------------------------- inputs and bindings
 
 
 def _bind(
-    inputs: list[ValueInfoProto], given: Mapping[str, int], own: str, warnings: Warnings
+    inputs: list[ValueInfoProto],
+    given: Mapping[str, int],
+    own: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    warnings: Warnings,
 ) -> tuple[tuple[str, ...], dict[str, int], dict[str, Known]]:
     """Symbols of the graph inputs, the number of each, and the inputs' shapes under them.
 
-    `own`: what the file itself proposes for symbols, as ``batch=1,seq=512``.
+    `own`: what the file itself proposes for symbols, as ``batch=1,seq=512``. `shapes`: of inputs without one.
     """
     positions: dict[str, list[int]] = {}
     declared: dict[str, tuple[int | str, ...] | None] = {}
     for value in inputs:
-        declared[value.name] = _input_shape(value, warnings)
+        given_shape = shapes.get(value.name)
+        declared[value.name] = _input_shape(value, warnings) if given_shape is None else given_shape
         for axis, extent in enumerate(declared[value.name] or ()):
             if isinstance(extent, str):
                 for symbol in symbolic.symbols_of(extent):
@@ -226,7 +303,7 @@ def _input_shape(value: ValueInfoProto, warnings: Warnings) -> tuple[int | str, 
             (
                 value.name,
                 "the file gives this input no shape",
-                "Give it a shape in the file and export again.",
+                f"Give it one: --bind shape:{value.name}=1x3x224x224, or in the file.",
             )
         )
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..errors import FileError, TilewrightError, UsageError
@@ -73,7 +74,13 @@ class RawNode:
 
 @dataclass(frozen=True, slots=True)
 class RawGraph:
-    """A whole file, nodes in topological order. ``refusal``: why nothing may be simulated; else ""."""
+    """A whole file, nodes in topological order.
+
+    Attributes
+    ----------
+    refusal : why nothing may be simulated; else "".
+    groups : identities of nodes that the file itself fuses, per group.
+    """
 
     name: str
     inputs: tuple[str, ...]
@@ -84,6 +91,36 @@ class RawGraph:
     bindings: tuple[tuple[str, int], ...]
     warnings: tuple[tuple[str, str, str], ...]
     refusal: str
+    groups: tuple[tuple[str, ...], ...] = ()
+
+
+_SHORT = 100_000  # characters that are parsed in about a millisecond
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The answer's object; where it is long, its lists item by item.
+
+    One call of the parser for 50,000 nodes would keep every other thread of the process waiting for half a second.
+    Long answers are graphs, which the child writes without any white space.
+    """
+    if len(text) < _SHORT or not text.startswith("{"):
+        return json.loads(text)
+    item = json.JSONDecoder().raw_decode
+    out: dict[str, Any] = {}
+    at = 1
+    while text[at - 1] != "}":
+        key, at = item(text, at)
+        at += 1  # the colon
+        if text[at] != "[" or text[at + 1] == "]":
+            out[_text(key)], at = item(text, at)
+        else:
+            found: list[Any] = []
+            while text[at] != "]":
+                one, at = item(text, at + 1)
+                found.append(one)
+            out[_text(key)], at = found, at + 1
+        at += 1  # the comma, or the end
+    return out
 
 
 def read_answer(text: bytes, where: str) -> RawGraph:
@@ -95,7 +132,7 @@ def read_answer(text: bytes, where: str) -> RawGraph:
     FileError : the answer is damaged.
     """
     try:
-        answer = json.loads(text)
+        answer = _parsed(text.decode())
         if "error" in answer:
             error = answer["error"]
             kind = _KINDS.get(_text(error["kind"]), FileError)
@@ -105,7 +142,7 @@ def read_answer(text: bytes, where: str) -> RawGraph:
                 lever=_text(error["lever"]),
             )
         return _graph(answer, answer)
-    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, RecursionError, AttributeError) as error:
         raise FileError(
             f"the reader's answer is damaged ({type(error).__name__})",
             where=where,
@@ -119,48 +156,114 @@ def _graph(answer: Any, file: Any) -> RawGraph:
         name=_text(answer["name"]),
         inputs=_texts(answer["inputs"]),
         outputs=_texts(answer["outputs"]),
-        values={value.name: value for value in map(_value, answer["values"])},
-        nodes=tuple(map(_node, answer["nodes"])),
+        values=_values(answer["values"]),
+        nodes=_nodes(answer["nodes"], answer["attributes"]),
         symbols=_texts(file["symbols"]) if file else (),
         bindings=tuple((_text(name), _integer(number)) for name, number in file["bindings"]) if file else (),
         warnings=tuple((_text(a), _text(b), _text(c)) for a, b, c in file["warnings"]) if file else (),
         refusal=_text(file["refusal"]) if file else "",
+        groups=_tuple(file.get("groups", []), _texts) if file else (),
     )
 
 
-def _value(row: Any) -> RawValue:
-    name, dtype, shape, declared, constant, values, distinct, transpose_of, perm = row
-    return RawValue(
-        _text(name),
-        _text(dtype),
-        None if shape is None else _tuple(shape, _extent),
-        None if declared is None else _tuple(declared, _extent_or_symbol),
-        bool(constant),
-        None if values is None else _tuple(values, _number),
-        None if distinct is None else _integer(distinct),
-        _text(transpose_of),
-        _tuple(perm, _extent),
-    )
+def in_columns(document: dict[str, Any]) -> dict[str, Any]:
+    """The child's side: rows of values and nodes as columns, attributes that repeat written once, bodies likewise.
+
+    Columns are checked and read several times faster than rows, of which large files have hundred thousands.
+    """
+    distinct: dict[str, int] = {}
+    attributes: list[Any] = []
+    for row in document["nodes"]:
+        key = str(row[_ATTRIBUTES])
+        if key not in distinct:
+            distinct[key] = len(attributes)
+            attributes.append(row[_ATTRIBUTES])
+        row[_ATTRIBUTES] = distinct[key]
+        row[_BODIES] = [[label, runs, in_columns(body)] for label, runs, body in row[_BODIES]]
+    columns = {
+        "values": list(zip(*document["values"], strict=True)) or [()] * 9,
+        "nodes": list(zip(*document["nodes"], strict=True)) or [()] * 12,
+        "attributes": attributes,
+    }
+    return {**document, **columns}
 
 
-def _node(row: Any) -> RawNode:
-    op_type, domain, name, identity, version, inputs, outputs, captured, attributes, scope, reason, bodies = (
-        row
+_ATTRIBUTES, _BODIES = 8, 11  # their places in a row of a node
+
+
+def _values(columns: Any) -> dict[str, RawValue]:
+    names, dtypes, shapes, declared, constants, values, distinct, stored, perms = columns
+    checked = zip(
+        _all(names, str),
+        _all(dtypes, str),
+        _lists(shapes, _extent),
+        _lists(declared, _extent_or_symbol),
+        _all(constants, bool),
+        _lists(values, _number),
+        _all(distinct, int, type(None)),
+        _all(stored, str),
+        _full(_lists(perms, _extent)),
+        strict=True,
     )
-    return RawNode(
-        _text(op_type),
-        _text(domain),
-        _text(name),
-        _text(identity),
-        _integer(version),
-        _texts(inputs),
-        _texts(outputs),
-        _texts(captured),
-        {_text(key): _attribute(value) for key, value in attributes.items()},
-        _texts(scope),
-        _text(reason),
-        tuple((_text(label), _extent(runs), _graph(body, None)) for label, runs, body in bodies),
+    return {row[0]: RawValue(*row) for row in checked}
+
+
+def _nodes(columns: Any, written: Any) -> tuple[RawNode, ...]:
+    op_types, domains, names, identities, versions, *columns = columns
+    inputs, outputs, captured, which, scopes, reasons, bodies = columns
+    attributes = [{_text(key): _attribute(value) for key, value in each.items()} for each in written]
+    checked = zip(
+        _all(op_types, str),
+        _all(domains, str),
+        _all(names, str),
+        _all(identities, str),
+        _all(versions, int),
+        _text_lists(inputs),
+        _text_lists(outputs),
+        _text_lists(captured),
+        [attributes[_extent(index)] for index in which],
+        _text_lists(scopes),
+        _all(reasons, str),
+        [
+            tuple((_text(label), _extent(runs), _graph(body, None)) for label, runs, body in nested)
+            for nested in _all(bodies, list)
+        ],
+        strict=True,
     )
+    return tuple(RawNode(*row) for row in checked)
+
+
+def _all(column: Any, *types: type) -> list[Any]:
+    """The column, where all its entries are of these very types."""
+    if not isinstance(column, list) or not set(map(type, column)) <= set(types):  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(f"a column of {types[0].__name__} was expected")
+    return column  # pyright: ignore[reportUnknownVariableType]
+
+
+def _lists(column: Any, item: Callable[[Any], _T]) -> list[tuple[_T, ...] | None]:
+    """Per entry a tuple, or None. Tuples that are written alike are one object, and checked once."""
+    known: dict[str, tuple[_T, ...]] = {}
+    out: list[tuple[_T, ...] | None] = []
+    for entry in _all(column, list, type(None)):
+        if entry is None:
+            out.append(None)
+            continue
+        written = repr(entry)
+        found = known.get(written)
+        if found is None:
+            found = known[written] = _tuple(entry, item)
+        out.append(found)
+    return out
+
+
+def _full(column: list[tuple[_T, ...] | None]) -> list[tuple[_T, ...]]:
+    return [() if entry is None else entry for entry in column]
+
+
+def _text_lists(column: Any) -> list[tuple[str, ...]]:
+    lists = _all(column, list)
+    _all(list(chain.from_iterable(lists)), str)
+    return list(map(tuple, lists))
 
 
 def _attribute(value: Any) -> Attribute:

@@ -23,7 +23,14 @@ class Unmodelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One input or output of a call with a known shape. ``values``: of small constants, flat."""
+    """One input or output of a call with a known shape.
+
+    Attributes
+    ----------
+    values : of small constants, flat.
+    state : as an input, a graph input (or a view of one) that nothing else reads; as an output, a graph output (or
+        what becomes one by views). What comes in and goes out so may be updated where it lies.
+    """
 
     name: str
     shape: Shape
@@ -31,6 +38,7 @@ class Operand:
     constant: bool = False
     values: tuple[int | float, ...] | None = None
     distinct: int | None = None
+    state: bool = False
 
     @property
     def elements(self) -> int:
@@ -124,6 +132,7 @@ class Loops:
     online: bool = False
     linear: bool = False
     bounded: int | None = None
+    updates: bool = False
 
 
 Row = Callable[[Call], Loops]

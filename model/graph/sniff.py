@@ -1,43 +1,92 @@
-"""What the bytes of a file are, before anyone parses them: the readable answer to "why does it not open".
+"""What the bytes of a file are, before anyone parses them: the format, or why it does not open.
 
-Knows first bytes and the protobuf wire format; imports nothing that parses. Every message says what the
-file is and what to do (GRAPHS 5, GRAPHS 8.1).
+Knows first bytes and the protobuf wire format; imports nothing that parses. The name of a file says nothing
+here. Every message says what the file is and what to do (GRAPHS 5, GRAPHS 8.1).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from enum import StrEnum
+from mmap import mmap
 
 from ..errors import FileError
 
-MAX_FILE_BYTES = 2**31 - 1  # what protobuf itself can hold
+_NO_MESSAGE = "not an ONNX file: its bytes are no protobuf message", "Check that this is the model file."
 _NESTING_LIMIT = 30  # nested subgraphs; protobuf stops at 100 messages, three a level
 
 # Fields of ModelProto, GraphProto, NodeProto and AttributeProto that lead down to a nested graph.
 _MODEL_GRAPH, _GRAPH_NODE, _NODE_ATTRIBUTE, _ATTRIBUTE_GRAPH = 7, 1, 5, 6
 
 
-def check_bytes(content: bytes, where: str) -> None:
-    """Refuse what is plainly not an ONNX protobuf.
+_LOOK = 65_536  # bytes at the front of a text, or of a zip's list of files, that are searched for marks
+_ZIP_LIST = 16 * 2**20  # bytes of a zip's list of files
+_HLO = re.compile(r"(?:\s|//[^\n]*\n)*HloModule\b")
+_DOT = re.compile(
+    r"(?:\s|//[^\n]*\n|#[^\n]*\n|/\*.*?\*/)*(?:strict\s+)?(?:di)?graph\b[^{;=:]*\{", re.DOTALL | re.IGNORECASE
+)
+_MLIR = re.compile(
+    r'"builtin\.module"|"func\.func"|\bfunc\.func\b|^\s*module\b|"?\b(?:stablehlo|mhlo|vhlo)\.', re.MULTILINE
+)
+_PT2_FILE = re.compile(rb"(?:^|/)models/[^/]+\.json|serialized_exported_program\.json")
+
+
+class Format(StrEnum):
+    """The formats that there are readers for."""
+
+    ONNX = "ONNX"
+    PT2 = "torch.export archive"
+    STABLEHLO = "StableHLO"
+    HLO = "XLA HLO"
+    DOT = "DOT"
+
+
+def check_bytes(content: bytes | mmap, where: str) -> None:
+    """Refuse what is plainly nothing that can be read.
 
     Raises
     ------
-    FileError : empty, too large, or recognised as something else; the message says what it is.
+    FileError : empty, or recognised as something else; the message says what it is.
+    """
+    try:
+        format_of(content)
+    except FileError as error:
+        raise FileError(error.what, where=where, lever=error.lever) from error
+
+
+def check_start(head: bytes, where: str) -> None:
+    """The same from a file's first bytes alone, where they are enough: a zip says at its end what it holds."""
+    if not head.startswith(b"PK\x03\x04"):
+        check_bytes(head, where)
+
+
+def format_of(content: bytes | mmap) -> Format:
+    """The format of a file's bytes, of which only both ends are looked at.
+
+    Raises
+    ------
+    FileError : none that can be read; the message says what it is instead.
     """
     if not content:
-        raise FileError(
-            "the file is empty (0 bytes)", where=where, lever="Export or download the model again."
-        )
-    if len(content) > MAX_FILE_BYTES:
-        raise FileError(
-            f"the file has {len(content)} bytes; a protobuf holds at most {MAX_FILE_BYTES}",
-            where=where,
-            lever="Save the model with external data; only dims and element types are read.",
-        )
-    for recognise in (_lfs, _magic, _text):
-        found = recognise(content)
+        raise FileError("the file is empty (0 bytes)", lever="Export or download the model again.")
+    head, tail = content[:_LOOK], content[-_LOOK:]
+    if head.startswith(b"PK\x03\x04") and _PT2_FILE.search(_zip_names(content)):
+        return Format.PT2
+    for found in (_lfs(head), _magic(head, tail)):
         if found:
-            raise FileError(found[0], where=where, lever=found[1])
+            raise FileError(found[0], lever=found[1])
+    kind = _text_format(head)
+    if kind is None and next(_fields(head, 0, len(head)))[1] < 0:
+        raise FileError(_NO_MESSAGE[0], lever=_NO_MESSAGE[1])
+    return kind or Format.ONNX
+
+
+def _zip_names(content: bytes | mmap) -> bytes:
+    """The part of a zip that lists its files; its last bytes where the archive's end does not say."""
+    end = content.rfind(b"PK\x05\x06", max(0, len(content) - 66_000))
+    at = int.from_bytes(content[end + 16 : end + 20], "little") if end >= 0 else 0
+    return content[at : at + _ZIP_LIST] if end >= 0 else content[-_LOOK:]
 
 
 def _lfs(content: bytes) -> tuple[str, str] | None:
@@ -46,16 +95,24 @@ def _lfs(content: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _magic(content: bytes) -> tuple[str, str] | None:
+def _magic(content: bytes, tail: bytes) -> tuple[str, str] | None:
     if content.startswith(b"PK\x03\x04"):
-        if b"data.pkl" in content[:4096] or b"/data.pkl" in content[-65536:]:
+        if b"data.pkl" in content[:4096] or b"/data.pkl" in tail:
             return (
                 "this is a PyTorch archive (zip with a pickle), not an ONNX file; it is never unpickled",
                 "Export the model with torch.onnx.export.",
             )
-        return "this is a zip archive, not an ONNX file", "Unpack it and open the .onnx file inside."
+        return (
+            "this is a zip archive, neither an ONNX file nor a torch.export archive",
+            "Unpack it and open the .onnx file inside.",
+        )
     if content.startswith(b"\x1f\x8b"):
         return "this is a gzip archive, not an ONNX file", "Unpack it first (gunzip)."
+    if content.startswith(b"ML\xefR"):
+        return (
+            "this is MLIR bytecode, not MLIR text",
+            "Print it as text in the generic form (stablehlo-opt --mlir-print-op-generic).",
+        )
     if content.startswith(b"\x89PNG"):
         return "this is a PNG picture, not an ONNX file", "Open the model file instead."
     if content.startswith(b"\x89HDF"):
@@ -67,23 +124,34 @@ def _magic(content: bytes) -> tuple[str, str] | None:
     return None
 
 
-def _text(content: bytes) -> tuple[str, str] | None:
-    head = content[:512]
+def _text_format(head: bytes) -> Format | None:
+    """Which text this is; None where it is none.
+
+    Raises
+    ------
+    FileError : a text that no reader here reads.
+    """
     if head.startswith(b"\xef\xbb\xbf"):
         head = head[3:]
     # Protobuf of any model has control bytes within its first fields; text has none but white space.
-    if any(byte < 9 or 13 < byte < 32 for byte in head):
+    if any(byte < 9 or 13 < byte < 32 for byte in head[:512]):
         return None
-    start = head.lstrip()[:40].decode("utf-8", "replace")
+    text = head.decode("utf-8", "replace")
+    start = text.lstrip()[:40]
     if start[:1] in ("{", "["):
-        return (
+        raise FileError(
             "this is JSON, not an ONNX protobuf",
-            "Convert it to ONNX with the tool that wrote it (for a TensorFlow.js graph-model: tf2onnx).",
+            lever="Convert it to ONNX with the tool that wrote it (for a TensorFlow.js graph-model: tf2onnx).",
         )
+    for kind, mark in ((Format.HLO, _HLO), (Format.DOT, _DOT)):
+        if mark.match(text):
+            return kind
+    if _MLIR.search(text):
+        return Format.STABLEHLO
     lead = " ".join(start.split())
-    return (
+    raise FileError(
         f"this is not an ONNX file: the first bytes look like text ({lead!r})",
-        "Open the .onnx file instead.",
+        lever="Open the .onnx file instead (or .pt2, StableHLO, HLO or DOT text).",
     )
 
 
@@ -95,7 +163,7 @@ def damage(content: bytes) -> tuple[str, str]:
     """
     end = _expected_end(content)
     if end is None:
-        return "not an ONNX file: its bytes are no protobuf message", "Check that this is the model file."
+        return _NO_MESSAGE
     if end > len(content):
         return (
             f"the file ends in the middle of the graph: it has {len(content)} bytes, expected {end} or more",

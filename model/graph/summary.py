@@ -10,7 +10,8 @@ from collections import Counter
 from typing import Any
 
 from ..terminal import TOOL, columns, quantity
-from .graph import Operator, OperatorGraph, OpKind, Tensor, TensorRole
+from .bindings import bindings_text
+from .graph import Operator, OperatorGraph, Tensor, TensorRole
 from .hierarchy import hierarchy, parameter_bytes
 from .load import size_text
 
@@ -69,7 +70,7 @@ def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
         "reductions": [dim.name for dim in operator.dims if dim.reduction],
         "macs": operator.macs,
         "bounded_macs": operator.bounded_macs,
-        "known": operator.kind is not OpKind.OPAQUE,
+        "known": graph.is_known(operator),
         "reason": operator.reason,
         "inputs": [graph.tensors[access.tensor].name for access in operator.inputs],
         "outputs": [graph.tensors[access.tensor].name for access in operator.outputs],
@@ -148,10 +149,11 @@ def text_summary(graph: OperatorGraph, rows: int = ROWS) -> str:
 def _head(graph: OperatorGraph) -> str:
     kinds = Counter(operator.kind.value for operator in graph.operators)
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+    bound = bindings_text(dict(graph.bindings))
     rows = [
         ("inputs", _values(graph, lambda t: t.role is TensorRole.INPUT)),
         ("outputs", _values(graph, lambda t: t.is_output)),
-        ("bindings", ", ".join(f"{printable(name)}={number}" for name, number in graph.bindings) or "none"),
+        ("bindings", ", ".join(f"{printable(name)}={text}" for name, text in bound.items()) or "none"),
         ("operators", f"{len(graph.operators)}: {counted}"),
         ("multiply-accumulates", quantity(graph.macs, "MAC")),
         ("parameters", quantity(graph.parameter_bytes, "B")),

@@ -7,6 +7,7 @@ domain. An op type without a row is opaque: compulsory bytes, a barrier, a reaso
 
 from __future__ import annotations
 
+from .aten import ROWS as ATEN
 from .contractions import conv, conv_transpose, deformable, einsum, gemm, matmul
 from .elementwise import (
     arg_reduce,
@@ -40,6 +41,7 @@ from .movement import (
     gather,
     gather_elements,
     gather_tuples,
+    labelled,
     like,
     masked_copy,
     one_hot,
@@ -77,6 +79,7 @@ from .quantised import (
 from .recurrent import recurrence
 from .row import Call, Loops, Map, Operand, Row, Unmodelled
 from .windows import columns_to_image, fourier, grid_sample, lrn, pool, resize, roi
+from .xla import ROWS as XLA
 
 
 def _unary(*names: str) -> dict[str, Row]:
@@ -253,6 +256,7 @@ _MACHINE_LEARNING: dict[str, Row] = {
     "Normalizer": normalized((-1,), ("mul", 1.0), ("add", 1.0), ("div", 1.0)),
     **_same(pointwise(("select", 1.0)), "LabelEncoder", "CategoryMapper"),
     "ArrayFeatureExtractor": features,
+    "ZipMap": labelled,
 }
 
 _TRAINING: dict[str, Row] = {
@@ -267,6 +271,8 @@ TABLES: dict[str, dict[str, Row]] = {
     "com.microsoft": _MICROSOFT,
     "ai.onnx.ml": _MACHINE_LEARNING,
     "ai.onnx.preview.training": _TRAINING,
+    "xla": XLA,  # operators of other formats, in the domain that their readers put them in
+    "aten": ATEN,
 }
 
 _TREES = "what a decision tree reads and compares depends on values"
@@ -302,7 +308,6 @@ REASONS: dict[str, dict[str, str]] = {
                         "the shapes of its operands are not known"),
     },
     "ai.onnx.ml": {
-        "ZipMap": "it makes a map from labels to scores, which has no size here",
         **dict.fromkeys(("CastMap", "DictVectorizer"), "a map has no size here"),
         **dict.fromkeys(("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"), _TREES),
         **dict.fromkeys(("SVMClassifier", "SVMRegressor"), _VECTORS),
@@ -329,6 +334,8 @@ def loops_of(call: Call, domain: str = "") -> Loops:
     except (IndexError, ValueError, OverflowError, ZeroDivisionError) as error:
         raise Unmodelled(f"its shapes or attributes do not fit ({error})") from error
     for maps, operands in ((loops.inputs, call.inputs), (loops.outputs, call.outputs)):
+        if any(m.position >= len(operands) for m in maps):
+            raise Unmodelled("a result that it must have is left out")
         if not all(_fits(m, operands[m.position], len(loops.dims)) for m in maps):
             raise Unmodelled("the ranks of its operands do not fit")
     return loops

@@ -168,6 +168,20 @@ class Accelerator:
         raise ValueError(f"{self.name} has no explicit on-chip level")  # the loader refuses such files
 
     @property
+    def cache(self) -> MemoryLevel | None:
+        """The cache between the outermost level and the buffer, where there is one."""
+        between = self.memory[1 : self.memory.index(self.buffer)]
+        return next((level for level in between if level.kind == "cache"), None)
+
+    @property
+    def cache_share_bytes(self) -> int:
+        """What a plan has of the cache while all slots are in use; all of it where only one core has it."""
+        cache = self.cache
+        if cache is None:
+            return 0
+        return cache.capacity_bytes if cache.scope == "core" else cache.capacity_bytes // self.partition.slots
+
+    @property
     def slot_cores(self) -> int:
         """Cores of one partition; a plan is simulated on these."""
         return self.partition.cores_per_slot

@@ -308,8 +308,10 @@ def _warnings(file: _Hardware) -> tuple[tuple[str, str, str], ...]:
     """Levels that this version leaves out of its sums, and parts that the file leaves out."""
     said: list[tuple[str, str, str]] = []
     buffer = next(level for level in file.memory[1:] if level.kind == "scratchpad")
+    outside = file.memory[: file.memory.index(buffer)]
+    cache = next((level for level in outside if level.kind == "cache"), None)
     for index, level in enumerate(file.memory):
-        if index == 0 or level is buffer:
+        if index == 0 or level is buffer or level is cache:
             continue
         kind = "cache" if level.kind == "cache" else "level"
         said.append(

@@ -60,7 +60,7 @@ def contraction_tails(graph: OperatorGraph) -> Plan:
         if operator.kind is OpKind.VIEW and home[operator.index] == operator.index:
             sources = {int(graph.producer[access.tensor]) for access in operator.inputs} - {-1}
             homes = {home[source] for source in sources}
-            if len(homes) == 1 and all(graph.operators[s].kind is not OpKind.OPAQUE for s in sources):
+            if len(homes) == 1 and not any(graph.operators[s].barrier for s in sources):
                 home[operator.index] = homes.pop()
     groups: dict[int, list[int]] = {}
     for index, first in enumerate(home):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from pydantic import Field, field_validator
 from ..errors import FileError
 from ..graph.dtypes import PRECISIONS
 from ..graph.graph import OperatorGraph
+from ..packaged import named_file
 from ..schema import MOST_FAULTS, Count, Index, Name, Strict, read_bytes, read_json, write_whole
 from .legality import check, named
 from .notation import find_operator, suggestion
@@ -64,13 +66,14 @@ class _Plan(Strict):
 
 
 def load_plan(path: str | Path, graph: OperatorGraph) -> Plan:
-    """The plan in a file, for this graph; operators that it does not name stand alone.
+    """The plan in a file, else the packaged one of that name, for this graph; operators it does not name stand alone.
 
     Raises
     ------
     FileError : not readable, faults with their paths, another graph, unknown operators, an illegal group.
     """
-    path = Path(path)
+    packaged = None if os.path.exists(path) else named_file(str(path), "assets/plans", ".json")
+    path = packaged or Path(path)
     where = str(path)
     document = read_json(read_bytes(path, _LARGEST_PLAN_BYTES), _Plan, where)
     if document.graph is not None and document.graph != graph.digest:

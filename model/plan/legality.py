@@ -1,7 +1,7 @@
 """Which plans are legal, and a refusal that says why another is not: both operators, the way, the fix.
 
 A plan is legal when its quotient graph (groups as nodes) is acyclic, each group is connected through the
-tensors that its operators touch, and no opaque operator shares a group (COST-MODEL 2).
+tensors that its operators touch, and no barrier shares a group (COST-MODEL 2): an opaque operator, an update in place.
 
 The hard case. Each group is convex: no way leaves it and comes back over operators. And still::
 
@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PlanError
-from ..graph.graph import OperatorGraph, OpKind
+from ..graph.graph import OperatorGraph
 from . import bitsets
 from .plan import Plan
 
@@ -50,7 +50,7 @@ class Refusal(PlanError):
     Attributes
     ----------
     reason : which law it breaks.
-    operators : the two operators that cannot share a group: the ends of the path, the opaque operator and a
+    operators : the two operators that cannot share a group: the ends of the path, the barrier and a
         neighbour, or one operator from each of two unconnected parts.
     path : operator indices of the way that would close the cycle, from the first of ``operators`` to the
         second; neighbours on it are joined by an edge or share a group. Empty for other reasons.
@@ -148,7 +148,7 @@ def check(graph: OperatorGraph, plan: Plan) -> Refusal | None:
 def completing_set(graph: OperatorGraph, plan: Plan, operators: Iterable[int]) -> tuple[int, ...]:
     """The least set of operators to add so that the groups of `operators` can become one; ascending.
 
-    Empty where nothing is needed, and where nothing helps: an opaque operator on the way, or parts that
+    Empty where nothing is needed, and where nothing helps: a barrier on the way, or parts that
     no path joins. `edits.fuse` says which. Exact: what lies on a path out of the union and back must join
     (else the cycle stays), and then no cycle is left (`bitsets.closure`).
     """
@@ -168,23 +168,22 @@ def fusible(graph: OperatorGraph, plan: Plan) -> NDArray[np.bool_]:
     start, target = bitsets.writable(*graph.successors)
     (label,) = bitsets.writable(plan.membership)
     acyclic = bitsets.fusible_edges(label, len(plan.groups), start, target).astype(np.bool_)
-    opaque = np.array([operator.kind is OpKind.OPAQUE for operator in graph.operators], dtype=np.bool_)
+    barred = np.array([bool(operator.barrier) for operator in graph.operators], dtype=np.bool_)
     count = len(graph.operators)
     source = np.repeat(np.arange(count, dtype=np.int64), np.diff(start))
     pair = source * count + target  # ascending: CSR is sorted by source, then by target
     edges = graph.edges.astype(np.int64)
     row = np.searchsorted(pair, edges[:, 0] * count + edges[:, 1])
-    return acyclic[row] & ~opaque[edges[:, 0]] & ~opaque[edges[:, 1]]
+    return acyclic[row] & ~barred[edges[:, 0]] & ~barred[edges[:, 1]]
 
 
 def barrier(graph: OperatorGraph, operators: tuple[int, ...]) -> Refusal | None:
-    """The refusal where `operators`, as one group, would hold an opaque operator among others."""
+    """The refusal where `operators`, as one group, would hold a barrier among others."""
     if len(operators) < 2:
         return None
     for operator in operators:
-        if graph.operators[operator].kind is OpKind.OPAQUE:
+        if why := graph.operators[operator].barrier:
             other = operators[1] if operator == operators[0] else operators[0]
-            why = graph.operators[operator].reason or "nothing is known of its loops"
             return Refusal(
                 Reason.BARRIER,
                 f"would cross {named(graph, operator)}, which cannot be fused: {why}",
@@ -215,12 +214,12 @@ def cycle(graph: OperatorGraph, partition: Partition, group: int, asked: Iterabl
     through = path[1:-1]
     named_already = set(asked)
     completing = tuple(operator for operator in partition.closure(group) if operator not in named_already)
-    opaque = [operator for operator in completing if graph.operators[operator].kind is OpKind.OPAQUE]
+    barred = [operator for operator in completing if graph.operators[operator].barrier]
     what = f"would make a cycle through {_listed(graph, through)}"
-    if opaque:
+    if barred:
         completing = ()
         lever = (
-            f"{named(graph, opaque[0])} cannot be fused, so nothing can be added; leave one of the two out."
+            f"{named(graph, barred[0])} cannot be fused, so nothing can be added; leave one of the two out."
         )
     elif completing == tuple(sorted(through)):
         lever = "Include it?" if len(completing) == 1 else "Include them?"

@@ -12,7 +12,9 @@ from ..compiled import kernel
 from ..cost.footprint import buffer_peak
 from ..cost.sweep import (
     ACC_DEPTH0,
+    ACC_OPERATOR,
     ACC_TENSOR,
+    ACC_TOUCH,
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
@@ -25,16 +27,17 @@ from ..cost.sweep import (
     TEN_PARTIAL,
     W_EFFECTIVE0,
     WRITES,
+    effective,
 )
 from ..cost.traffic import count_access, prepare
 
 TILED, SINGLE = 0, 1
 """``LOOP_STEP`` of a shape's loops: the tile of its dim, or single elements."""
-B_BYTES, B_SHAPE, B_COUNT, B_MOST = 0, 1, 2, 3
-"""Columns of ``best``: least bytes so far, their shape, evaluations so far, and how many there may be."""
-BEST_COLUMNS = 4
+B_BYTES, B_SHAPE, B_COUNT, B_MOST, B_CUT = 0, 1, 2, 3, 4
+"""Columns of ``best``: least bytes so far, their shape, evaluations so far, how many there may be, 1: they ended."""
+BEST_COLUMNS = 5
 BOXES = 512
-"""Boxes that can wait: at most one per halving of every dim; a group of more is cut off by its evaluations."""
+"""Boxes that can wait: at most one per halving of every dim. Where they do not suffice the search ends."""
 
 _NEST = "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1]"
 
@@ -70,7 +73,7 @@ def cut(ops, extents, tile, online, statistics, shape_loops, loops, path):
 )
 def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bits, rows, work):
     """Bytes from and to the outer level, rounded up once per tensor and direction."""
-    prepare(ops, acc, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
     for t in range(ten.shape[0]):
         bits[t, 0] = 0
         bits[t, 1] = 0
@@ -88,8 +91,39 @@ def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bi
 @kernel(f"int64({_NEST}, int64, int64[::1], int64[:,::1], int64[:,::1])", borrows=True)
 def held(ops, acc, axes, ten, extents, loops, path, lengths, stages, points, rows, work):
     """Bytes of the buffer at the peak."""
-    prepare(ops, acc, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
     return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 1, stages, rows, work)
+
+
+@kernel("boolean(int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
+def agrees(acc, twice, loops, path, lengths):
+    """Whether for each tensor of `twice` one number of loops says the depth of all its reads, as a plan does.
+
+    It counts the loops of several trips on each path, and stops where a path ends; a read is as deep for any number
+    between the loop outside its tile and the next one that touches it.
+    """
+    for i in range(twice.size):
+        low, high = 0, 1 << 62
+        for a in range(acc.shape[0]):
+            if acc[a, ACC_TENSOR] != twice[i]:
+                continue
+            o = acc[a, ACC_OPERATOR]
+            touch = acc[a, ACC_TOUCH]
+            inside = effective(touch, path[o], acc[a, ACC_DEPTH0], loops)
+            number = 0
+            for j in range(lengths[o]):
+                cuts = loops[path[o, j], LOOP_TRIPS] > 1
+                if j == inside:
+                    low = max(low, number)
+                if j >= inside and cuts and touch >> loops[path[o, j], LOOP_DIM] & 1:
+                    high = min(high, number)
+                    break
+                number += cuts
+            if inside == lengths[o]:
+                low = max(low, number)
+        if low > high:
+            return False
+    return True
 
 
 @kernel(
@@ -164,13 +198,14 @@ def probe(
 
 @kernel(
     f"void({_NEST}, int64[:,::1], int64[::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[::1], int64, int64, int64[::1], int64[::1],"
+    " int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64, int64, int64[::1],"
+    " int64[::1],"
     " int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1], int64[::1])",
     borrows=True,
 )
 def descend(
     ops, acc, axes, ten, extents, loops, path, lengths, online, statistics, shape_loops, shape_path, shape_lengths,
-    shape_tree, nest_of, depths, order, sizes, number, capacity, stages, best, tile,
+    shape_tree, nest_of, depths, twice, order, sizes, number, capacity, stages, best, tile,
     counts, points, bits, rows, work, boxes, trial,
 ):  # fmt: skip
     """Improve `best` and `tile` over all shapes, in this order; stop where the evaluations are used up.
@@ -181,6 +216,7 @@ def descend(
     shape_loops, shape_path, shape_lengths, shape_tree : per nest its loops (``LOOP_STEP`` says which kind), the paths,
         their lengths, and how many of each are tile loops.
     nest_of, depths : per shape its nest, and the depth of each access; ``order`` the shapes, promising ones first.
+    twice : tensors from outside that are read more than once.
     sizes, number : per dim the sizes that a tile may have, ascending, and how many.
     best, tile : results; ``best[B_BYTES]`` is what must be undercut.
     boxes : workspace int64[BOXES, 2, dims]: smallest and largest size by index; `trial` int64[dims].
@@ -205,7 +241,8 @@ def descend(
             boxes[0, 1, d] = number[d] - 1
         waiting = 1
         while waiting > 0:
-            if best[B_COUNT] >= best[B_MOST]:
+            if best[B_COUNT] + dims + 3 > best[B_MOST] or waiting + 2 > boxes.shape[0]:  # what a box may take
+                best[B_CUT] = 1
                 return
             waiting -= 1
             low, high = boxes[waiting, 0], boxes[waiting, 1]
@@ -246,13 +283,17 @@ def descend(
                         widest, split = high[d] - low[d], d
             cut(ops, extents, trial, online, statistics, shape_loops[n], loops, path)
             best[B_COUNT] += 1
-            if (
-                held(ops, acc, axes, ten, extents, loops, path, lengths, stages, points, rows, work)
-                <= capacity
-            ):
+            if held(
+                ops, acc, axes, ten, extents, loops, path, lengths, stages, points, rows, work
+            ) <= capacity and agrees(acc, twice, loops, path, lengths):
                 best[B_BYTES], best[B_SHAPE] = least, s
                 for d in range(dims):
                     tile[d] = trial[d]
+                continue
+            for d in range(dims if split < 0 else 0):
+                if high[d] - low[d] > widest:
+                    widest, split = high[d] - low[d], d
+            if split < 0:
                 continue
             middle = (low[split] + high[split]) // 2
             for d in range(dims):

@@ -17,12 +17,26 @@ from ..cost.nest import OUTER
 from ..cost.problem import Problem
 from ..cost.tree import Leaf, Loop, Tree, to_text
 from ..plan.plan import FusionGroup, LevelTile
-from .descent import B_BYTES, B_COUNT, B_MOST, B_SHAPE, BEST_COLUMNS, BOXES, SINGLE, descend, probe, weigh
-from .shapes import Forest, Shapes, Structure, shapes_of, structure_of
+from .descent import (
+    B_BYTES,
+    B_COUNT,
+    B_CUT,
+    B_MOST,
+    B_SHAPE,
+    BEST_COLUMNS,
+    BOXES,
+    SINGLE,
+    descend,
+    probe,
+    weigh,
+)
+from .shapes import Forest, Shapes, shapes_of
+from .structure import Structure, structure_of
 
 MOST_EVALUATIONS = 2_000_000
 _UNBOUNDED = (1 << 62) - 1
 _EVERY_SIZE = 64  # extents up to which a dim of windows or look-ups is cut in every size
+_MOST_TRIPS = 2048  # of each number up to it the tile is tried, and each tile up to it; beyond, doublings
 
 Ints = NDArray[np.int64]
 
@@ -35,7 +49,8 @@ class Least:
     ----------
     bytes : moved between outer level and buffer, each tensor and direction rounded up once.
     footprint_bytes : of the buffer at the peak.
-    group : the operators with the knobs of this mapping.
+    group : the operators with the knobs of this mapping, its tiles as small as move no more.
+    roomy : the same with tiles as large as fit and move no more: for units that want to be fed.
     exact : whether no mapping of the space moves less (`shapes.py` names the space).
     evaluations : footprints and traffics that were counted.
     """
@@ -43,6 +58,7 @@ class Least:
     bytes: int
     footprint_bytes: int
     group: FusionGroup
+    roomy: FusionGroup
     exact: bool
     evaluations: int
 
@@ -88,6 +104,7 @@ def least_traffic(
         bytes=found.bytes,
         footprint_bytes=found.footprint_bytes,
         group=_knobs(problem, shapes, found.shape, found.tile, group, stages),
+        roomy=_knobs(problem, shapes, found.shape, found.roomy, group, stages),
         exact=found.exact,
         evaluations=found.evaluations if fresh else 0,
     )
@@ -95,12 +112,13 @@ def least_traffic(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """``shape`` -1: nothing fits."""
+    """``shape`` -1: nothing fits. ``roomy``: the largest tile beside the smallest."""
 
     bytes: int
     footprint_bytes: int
     shape: int
     tile: tuple[int, ...]
+    roomy: tuple[int, ...]
     exact: bool
     evaluations: int
 
@@ -109,7 +127,7 @@ def _find(
     problem: Problem, structure: Structure, shapes: Shapes, dividing: bool, stages: int, evaluations: int
 ) -> _Found:
     """The search itself: coarse sizes first, because a good tile prunes; then all of them."""
-    room = _Room(problem, shapes, stages)
+    room = _Room(problem, structure, shapes, stages)
     sizes = tile_sizes(problem, structure, dividing)
     best = np.zeros(BEST_COLUMNS, np.int64)
     best[B_BYTES], best[B_SHAPE], best[B_MOST] = _UNBOUNDED, -1, evaluations
@@ -117,17 +135,27 @@ def _find(
     order = room.order(sizes)
     for tried in (_thinned(sizes), sizes):
         room.descend(tried, order, best, tile)
-    shape = int(best[B_SHAPE])
-    footprint = room.shrink(shape, sizes, tile, int(best[B_BYTES])) if shape >= 0 else 0
-    exact = shapes.exact and bool(best[B_COUNT] < best[B_MOST])
-    return _Found(int(best[B_BYTES]), footprint, shape, tuple(tile.tolist()), exact, int(best[B_COUNT]))
+    shape, least = int(best[B_SHAPE]), int(best[B_BYTES])
+    complete = max(problem.space.extents, default=1) <= _MOST_TRIPS**2
+    exact = shapes.exact and complete and not best[B_CUT]
+    if shape < 0:
+        return _Found(least, 0, shape, (), (), exact, int(best[B_COUNT]))
+    footprint = room.shrink(shape, sizes, tile, least)
+    roomy = tile.copy()
+    room.grow(shape, tile_sizes(problem, structure, dividing, batch=True), roomy, least)
+    return _Found(
+        least, footprint, shape, tuple(tile.tolist()), tuple(roomy.tolist()), exact, int(best[B_COUNT])
+    )
 
 
-def tile_sizes(problem: Problem, structure: Structure, dividing: bool) -> list[list[int]]:
+def tile_sizes(
+    problem: Problem, structure: Structure, dividing: bool, batch: bool = False
+) -> list[list[int]]:
     """Per dim the sizes worth trying, ascending: for each number of trips the smallest, or the divisors.
 
     A larger tile of as many trips moves the same and holds more. Where windows overlap or look-ups repeat, what moves
-    follows the sizes themselves: every one is tried while they are few.
+    follows the sizes themselves: every one is tried while they are few. Dims of a batch are cut into single ones
+    unless `batch`.
     """
     loose = 0
     for operator in structure.operators:
@@ -135,15 +163,19 @@ def tile_sizes(problem: Problem, structure: Structure, dividing: bool) -> list[l
             loose |= access.loose
     out: list[list[int]] = []
     for d, extent in enumerate(problem.space.extents):
-        if d in structure.batch:
+        if d in structure.batch and not batch:
             out.append([1])
         elif dividing:
-            out.append([size for size in range(1, extent + 1) if extent % size == 0])
+            low = [size for size in range(1, min(isqrt(extent), 1 << 20) + 1) if extent % size == 0]
+            out.append(sorted({*low, *(extent // size for size in low)}))
         elif loose >> d & 1 and extent <= _EVERY_SIZE:
             out.append(list(range(1, extent + 1)))
         else:
-            root = isqrt(extent)
-            out.append(sorted({*range(1, root + 1), *(-(-extent // trips) for trips in range(1, root + 2))}))
+            root = min(isqrt(extent), _MOST_TRIPS)
+            doubled = {1 << i for i in range(extent.bit_length() if extent > root**2 + 2 * root else 0)}
+            out.append(
+                sorted({*range(1, root + 1), *(-(-extent // t) for t in range(1, root + 2)), *doubled})
+            )
     return out
 
 
@@ -170,7 +202,7 @@ def _table(sizes: list[list[int]]) -> tuple[Ints, Ints]:
 class _Room:
     """A problem's arrays and workspace for the kernels; what they write is written here alone."""
 
-    def __init__(self, problem: Problem, shapes: Shapes, stages: int) -> None:
+    def __init__(self, problem: Problem, structure: Structure, shapes: Shapes, stages: int) -> None:
         arrays = problem.arrays
         operators, accesses = arrays.ops.shape[0], arrays.acc.shape[0]
         self.shapes, self.stages, self.capacity = shapes, stages, problem.machine.capacity_bytes
@@ -179,6 +211,7 @@ class _Room:
         self.path = np.zeros(shapes.path.shape[1:], np.int64)
         self.lengths = np.zeros(operators, np.int64)
         self.online = np.array(problem.space.online, np.int64).reshape(-1, 3)
+        self.twice = np.array(sorted(structure.read_twice), np.int64)
         self.statistics = np.array(problem.statistics, np.int64)
         self.space = (
             np.zeros((accesses, 4), np.int64),
@@ -205,8 +238,9 @@ class _Room:
         shapes, dims = self.shapes, len(sizes)
         descend(
             *self.nest, self.loops, self.path, self.lengths, self.online, self.statistics, shapes.loops, shapes.path,
-            shapes.lengths, shapes.tree, shapes.nest_of, shapes.depths, order, *_table(sizes), self.capacity,
-            self.stages, best, tile, *self.space, np.zeros((BOXES, 2, dims), np.int64), np.zeros(dims, np.int64),
+            shapes.lengths, shapes.tree, shapes.nest_of, shapes.depths, self.twice, order, *_table(sizes),
+            self.capacity, self.stages, best, tile, *self.space, np.zeros((BOXES, 2, dims), np.int64),
+            np.zeros(dims, np.int64),
         )  # fmt: skip
 
     def weigh(self, shape: int, tile: Ints) -> tuple[int, int]:
@@ -236,6 +270,23 @@ class _Room:
             tile[d] = row[high]
         return self.weigh(shape, tile)[1]
 
+    def grow(self, shape: int, sizes: list[list[int]], tile: Ints, least: int) -> None:
+        """Make the tile as large as moves no more and fits: dim by dim in turn to about twice its size."""
+        growing = True
+        while growing:
+            growing = False
+            for d, row in enumerate(sizes):
+                before = int(tile[d])
+                larger = [size for size in row if size > before]
+                if not larger:
+                    continue
+                tile[d] = max((size for size in larger if size <= 2 * before), default=larger[0])
+                moved, footprint = self.weigh(shape, tile)
+                if moved <= least and footprint <= self.capacity:
+                    growing = True
+                else:
+                    tile[d] = before
+
 
 def _knobs(
     problem: Problem, shapes: Shapes, shape: int, tile: tuple[int, ...], group: FusionGroup, stages: int
@@ -260,14 +311,20 @@ def _knobs(
     retain: dict[int, int] = {}
     a = 0
     for o, operator in enumerate(problem.base.operators):
-        path = shapes.loops[n][shapes.path[n, o, : shapes.lengths[n, o]]]
+        path = shapes.loops[n][shapes.path[n, o, : shapes.lengths[n, o]]].tolist()
+        looped = [
+            tile[row[k.LOOP_DIM]] > 1 if row[k.LOOP_STEP] == SINGLE else row[k.LOOP_DIM] in cut
+            for row in path
+        ]
         for access in operator.reads + operator.writes:
-            if problem.base.tensors[access.tensor].home == OUTER:
-                outside = path[: shapes.depths[shape, a]].tolist()
-                retain[access.tensor] = sum(
-                    tile[row[k.LOOP_DIM]] > 1 if row[k.LOOP_STEP] == SINGLE else row[k.LOOP_DIM] in cut
-                    for row in outside
-                )
+            depth = int(shapes.depths[shape, a])
+            touch = int(problem.arrays.acc[a, k.ACC_TOUCH])
+            while depth and not (looped[depth - 1] and touch >> path[depth - 1][k.LOOP_DIM] & 1):
+                depth -= 1
+            if (
+                problem.base.tensors[access.tensor].home == OUTER
+            ):  # the deepest of its reads (`descent.agrees`)
+                retain[access.tensor] = max(retain.get(access.tensor, 0), sum(looped[:depth]))
             a += 1
     order = list(dict.fromkeys(row[k.LOOP_DIM] for row in shapes.loops[n].tolist() if row[k.LOOP_DIM] in cut))
     level = LevelTile(

@@ -3,7 +3,8 @@
 Knows the group's dims, operators and accesses and nothing of extents, sizes or machines: two groups of one structure
 have the same shapes, which are made once. Laws: docs/loop-tree.md, sections 1 and 2. The space: every operator stands
 under a tile loop of each of its dims (loops of one trip change nothing), shared with neighbours or its own; a
-contraction's element loops run in one order for the group; each tensor from or to outside has one depth.
+contraction's element loops run in one order for the group. That a plan gives every tensor one depth is seen to where a
+tile is found (`descent.agrees`).
 
 What can never be the best is left out, for any tile and any capacity: a depth from which the tile can be made smaller
 without being fetched again; and of two ways to run one operator in the same place the one whose every operand has no
@@ -13,31 +14,37 @@ smaller tile, no fewer fetches and no longer a life.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice, permutations, product
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..cost import sweep as k
-from ..cost.layout import axis_dims
-from ..cost.nest import OUTER, SimpleAxis
-from ..cost.problem import Problem
 from .descent import SINGLE, TILED
+from .dominance import promising, unbeaten
+from .structure import Structure, StructureAccess
 
-MOST_SHAPES = 20_000
+MOST_SHAPES = 40_000
 """Shapes of one structure; beyond them the list ends and the search is not exact."""
-_FREE_OPERATORS = 3  # of a group whose loops may be shared in any way; in larger ones what can be shared is
-_CHOICES = 2_000  # of the options of a larger group's operators together, under given shared loops
+_FREE_GROUP = (
+    4,
+    6,
+)  # operators and dims of a group whose loops may be shared in any way; in larger ones all that can
 _FREE_DIMS = (
     4  # of one operator whose loops may stand in any order; of more, dims that are alike stay together
 )
+_MOST_OPERATORS = 64  # of a group that is searched at all
+_FEW_ORDERS = 6  # of the elements that the contractions of a larger group have in common
 _MOST_ORDERS = 120  # of one operator's own loops, or of its elements
 
 Ints = NDArray[np.int64]
 Forest = tuple["Node", ...]
+_Nest = tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]
+"""Shared loops, and per operator its own tile loops and its element loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,125 +56,15 @@ class Node:
     body: Forest = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StructureAccess:
-    """``touch``: dims that address the operand; ``loose``: those whose cuts change how much is fetched in all."""
-
-    tensor: int
-    write: bool
-    touch: int
-    loose: int
-
-
-@dataclass(frozen=True, slots=True)
-class StructureOperator:
-    """Dims of several points only."""
-
-    dims: tuple[int, ...]
-    reductions: tuple[int, ...]
-    contraction: bool
-    pointwise: bool
-    accesses: tuple[StructureAccess, ...]
-
-
-@dataclass(frozen=True)
-class Structure:
-    """What the shapes of a group depend on.
-
-    ``inner``: per tensor whether it stays in the buffer. ``singles``: whether tiles may stay inside element loops; not
-    where registers stand below the buffer, whose loops come between.
-    """
-
-    dims: int
-    operators: tuple[StructureOperator, ...]
-    inner: tuple[bool, ...]
-    barred: tuple[tuple[int, int, int], ...]
-    singles: bool
-
-    @cached_property
-    def batch(self) -> tuple[int, ...]:
-        """Dims that every access of every operator is cut along: outermost, one by one, they cost nothing."""
-        alike = (1 << self.dims) - 1
-        for operator in self.operators:
-            for access in operator.accesses:
-                alike &= access.touch & ~access.loose
-        for _, _, mask in self.barred:
-            alike &= ~mask
-        return tuple(d for d in range(self.dims) if alike >> d & 1)
-
-    @cached_property
-    def uses(self) -> tuple[tuple[object, ...], ...]:
-        """Per dim how every operator and every access has it: dims with equal uses are alike."""
-        return tuple(
-            tuple(
-                (
-                    d in op.dims,
-                    d in op.reductions,
-                    *((a.touch >> d & 1, a.loose >> d & 1) for a in op.accesses),
-                )
-                for op in self.operators
-            )
-            for d in range(self.dims)
-        )
-
-    @cached_property
-    def read_twice(self) -> frozenset[int]:
-        """Tensors from outside that several operators read: one depth, and perhaps one stream."""
-        readers: dict[int, set[int]] = {}
-        for o, operator in enumerate(self.operators):
-            for access in operator.accesses:
-                if not access.write and not self.inner[access.tensor]:
-                    readers.setdefault(access.tensor, set()).add(o)
-        return frozenset(tensor for tensor, found in readers.items() if len(found) > 1)
-
-    @cached_property
-    def elements_in_common(self) -> tuple[int, ...]:
-        """Dims of several contractions: their element loops stand in one order."""
-        count = [0] * self.dims
-        for operator in self.operators:
-            for d in operator.dims if operator.contraction else ():
-                count[d] += 1
-        return tuple(d for d in range(self.dims) if count[d] > 1 and d not in self.batch)
-
-
-def structure_of(problem: Problem) -> Structure:
-    """The structure of a posed group."""
-    base, extents = problem.base, problem.space.extents
-    sized = sum(1 << d for d, extent in enumerate(extents) if extent > 1)
-    operators: list[StructureOperator] = []
-    for operator in base.operators:
-        accesses: list[StructureAccess] = []
-        for write, found in ((False, operator.reads), (True, operator.writes)):
-            for access in found:
-                touch = sum({1 << d for axis in access.axes for d in axis_dims(axis)}) & sized
-                odd = {d for axis in access.axes if not isinstance(axis, SimpleAxis) for d in axis_dims(axis)}
-                accesses.append(
-                    StructureAccess(access.tensor, write, touch, sum(1 << d for d in odd) & sized)
-                )
-        operators.append(
-            StructureOperator(
-                tuple(d for d in operator.dims if extents[d] > 1),
-                tuple(d for d in operator.reductions if extents[d] > 1),
-                operator.contraction,
-                operator.pointwise,
-                tuple(accesses),
-            )
-        )
-    return Structure(
-        len(extents),
-        tuple(operators),
-        tuple(tensor.home != OUTER for tensor in base.tensors),
-        problem.space.barred,
-        problem.machine.levels == 1,
-    )
-
-
 class Way(NamedTuple):
     """An operator's own tile loops, its element loops, and per access the depth; -1: it stays in the buffer."""
 
     loops: tuple[int, ...]
     elements: tuple[int, ...]
     depths: tuple[int, ...]
+
+
+_NO_WAY = Way((), (), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +77,14 @@ class Option:
 
     cost: tuple[int, ...]
     ways: dict[int, Way]
+
+
+class _Placed(NamedTuple):
+    """An option under certain shared loops: its orders of elements as a mask, and per order the way and all depths."""
+
+    orders: int
+    ways: list[Way]
+    depths: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +114,9 @@ class Shapes:
 @lru_cache(maxsize=256)
 def shapes_of(structure: Structure) -> Shapes:
     """Enumerate the shapes of a structure, those of the most shared loops first."""
-    return _Enumeration(structure).shapes()
+    found = _Enumeration(structure).shapes()
+    kept = promising(structure, found)
+    return replace(found, nest_of=found.nest_of[kept], depths=found.depths[kept])
 
 
 class _Enumeration:
@@ -218,7 +125,9 @@ class _Enumeration:
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
         self.exact = True
-        self.orders = list(permutations(structure.elements_in_common))
+        self.orders = self.arranged(structure.elements_in_common)
+        if len(structure.operators) > _FREE_GROUP[0]:
+            self.orders = self.orders[:_FEW_ORDERS]
         self.known: dict[tuple[int, tuple[int, ...]], list[Option]] = {}
 
     # Shared loops.
@@ -361,10 +270,18 @@ class _Enumeration:
     def shapes(self) -> Shapes:
         """Every combination of shared loops and options, each nest once."""
         structure = self.structure
-        nests: dict[tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]], int] = {}
+        if len(structure.operators) > _MOST_OPERATORS:
+            self.exact = False
+            return self.packed([], [])
+        nests: dict[tuple[object, ...], int] = {}
+        parts: list[_Nest] = []
         rows: dict[tuple[int, ...], None] = {}
         writers = {a.tensor: o for o, op in enumerate(structure.operators) for a in op.accesses if a.write}
-        for forest in self.all_forests():
+        inner = [
+            [a.tensor if structure.inner[a.tensor] else -1 for a in op.accesses] for op in structure.operators
+        ]
+        forests, free = self.all_forests()
+        for number, forest in enumerate(forests):
             above = _above(forest)
             kept = {
                 t: min(
@@ -373,71 +290,81 @@ class _Enumeration:
                     for a in op.accesses
                     if a.tensor == t and not a.write
                 )
-                for t, inner in enumerate(structure.inner)
-                if inner
+                for t, inside in enumerate(structure.inner)
+                if inside
             }
-            choices = [self.options(o, tuple(above[o])) for o in range(len(structure.operators))]
-            if len(choices) > _FREE_OPERATORS:
-                most = max(2, int(_CHOICES ** (1 / len(choices))))
-                self.exact = self.exact and all(len(options) <= most for options in choices)
-                choices = [options[:most] for options in choices]
-            for options in self.agreed(choices, frozenset(range(len(self.orders))), {}):
-                number = min(frozenset.intersection(*(frozenset(option.ways) for option in options)))
-                ways = [option.ways[number] for option in options]
+            options = [self.options(o, tuple(above[o])) for o in range(len(structure.operators))]
+            if not free:
+                options = self.fewer(options, MOST_SHAPES // len(forests) // len(options))
+            choices = [[self.placed(one, inner[o], kept) for one in each] for o, each in enumerate(options)]
+            for mask, chosen in self.agreed(choices, (1 << len(self.orders)) - 1):
                 if len(rows) >= MOST_SHAPES:
                     self.exact = False
-                    return self.packed(list(nests), list(rows))
-                depths: list[int] = []
-                for operator, way in zip(structure.operators, ways, strict=True):
-                    for access, depth in zip(operator.accesses, way.depths, strict=True):
-                        depths.append(kept[access.tensor] if depth < 0 else depth)
-                key = (forest, tuple(way.loops for way in ways), tuple(way.elements for way in ways))
-                rows[nests.setdefault(key, len(nests)), *depths] = None
-        return self.packed(list(nests), list(rows))
+                    return self.packed(parts, list(rows))
+                order = (mask & -mask).bit_length() - 1
+                ways = [found.ways[order] for found in chosen]
+                key = (number, *((way.loops, way.elements) for way in ways))
+                nest = nests.setdefault(key, len(nests))
+                if nest == len(parts):
+                    loops, elements = tuple(way.loops for way in ways), tuple(way.elements for way in ways)
+                    parts.append((forest, loops, elements))
+                rows[nest, *(depth for found in chosen for depth in found.depths[order])] = None
+        return self.packed(parts, list(rows))
 
-    def agreed(
-        self, choices: list[list[Option]], orders: frozenset[int], said: dict[int, int]
-    ) -> Iterator[tuple[Option, ...]]:
-        """One option of each operator, where they agree on an order of elements and on each tensor's depth."""
+    def fewer(self, options: list[list[Option]], most: int) -> list[list[Option]]:
+        """The first options of each operator, so that they make about `most` combinations."""
+        out = list(options)
+        while prod(len(each) for each in out) > max(1, most):
+            self.exact = False
+            longest = max(range(len(out)), key=lambda o: len(out[o]))
+            out[longest] = out[longest][: len(out[longest]) // 2]
+        return out
+
+    def placed(self, option: Option, inner: list[int], kept: dict[int, int]) -> _Placed:
+        """An option under certain shared loops, where the depths of what stays inside are known."""
+        ways = [option.ways.get(number, _NO_WAY) for number in range(len(self.orders))]
+        depths = [
+            tuple(kept[t] if t >= 0 else depth for t, depth in zip(inner, way.depths, strict=False))
+            for way in ways
+        ]
+        return _Placed(sum(1 << number for number in option.ways), ways, depths)
+
+    def agreed(self, choices: list[list[_Placed]], orders: int) -> Iterator[tuple[int, tuple[_Placed, ...]]]:
+        """One option of each operator, where they agree on an order of elements; the orders as a mask."""
         if not choices:
-            yield ()
+            yield orders, ()
             return
-        o = len(self.structure.operators) - len(choices)
         for option in choices[0]:
-            both = orders & option.ways.keys()
-            if not both:
-                continue
-            depths = option.ways[min(both)].depths  # of such a tensor the same in all ways
-            here = {
-                access.tensor: depth
-                for access, depth in zip(self.structure.operators[o].accesses, depths, strict=True)
-                if access.tensor in self.structure.read_twice
-            }
-            if any(said.get(tensor, depth) != depth for tensor, depth in here.items()):
-                continue
-            for rest in self.agreed(choices[1:], both, said | here):
-                yield (option, *rest)
+            both = orders & option.orders
+            if both:
+                for mask, rest in self.agreed(choices[1:], both):
+                    yield mask, (option, *rest)
 
-    def all_forests(self) -> Iterator[Forest]:
-        """The shared loops of the whole group, under loops over its batch dims."""
+    def all_forests(self) -> tuple[list[Forest], bool]:
+        """The shared loops of the whole group, under loops over its batch dims; whether these are all there are."""
         count = len(self.structure.operators)
         batch = self.structure.batch if count > 1 else ()
-        if count <= _FREE_OPERATORS:
-            bodies = self.forests(0, count, batch)
+        dims = tuple(
+            d
+            for d in range(self.structure.dims)
+            if d not in batch and any(d in op.dims for op in self.structure.operators)
+        )
+        free = count <= _FREE_GROUP[0] and (count == 1 or len(dims) <= _FREE_GROUP[1])
+        if free:
+            bodies = list(self.forests(0, count, batch))
         else:
             self.exact = False
-            dims = tuple(d for d in range(self.structure.dims) if d not in batch)
-            orders = self.arranged(
-                tuple(d for d in dims if any(d in op.dims for op in self.structure.operators))
-            )
+            orders = self.arranged(dims)
             grown = (
                 self.grown(0, count, order[:cut]) for order in orders for cut in range(len(order), -1, -1)
             )
-            bodies = iter(dict.fromkeys(grown))
+            bodies = list(dict.fromkeys(grown))
+        out: list[Forest] = []
         for body in bodies:
             for d in reversed(batch):
                 body = (Node(-1, d, body),)
-            yield body
+            out.append(body)
+        return out, free
 
     def grown(self, first: int, last: int, order: tuple[int, ...]) -> Forest:
         """The canonical tree of a loop order (docs/loop-tree.md, section 1): loops over single operators are theirs."""
@@ -464,7 +391,7 @@ class _Enumeration:
 
     def packed(
         self,
-        nests: list[tuple[Forest, tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]],
+        nests: list[_Nest],
         rows: list[tuple[int, ...]],
     ) -> Shapes:
         """The arrays."""
@@ -509,17 +436,11 @@ class _Enumeration:
 
 def _unbeaten(options: list[Option]) -> list[Option]:
     """Without those that another one beats in every cost, in at least as many orders of element loops."""
-    if len(options) < 2:
-        return options
-    costs = np.array([option.cost for option in options], np.int16).reshape(len(options), -1)
     ways = [frozenset(option.ways) for option in options]
-    order = np.argsort(costs.sum(axis=1), kind="stable")  # only a smaller sum can beat
-    kept: list[int] = []
-    for i in order.tolist():
-        beaten = np.flatnonzero((costs[kept] <= costs[i]).all(axis=1)) if kept else ()
-        if not any(ways[i] <= ways[kept[j]] for j in beaten):
-            kept.append(i)
-    return [options[i] for i in kept]
+    orders = sorted(frozenset().union(*ways))
+    missing = [[number not in way for number in orders] for way in ways]
+    costs = [(*option.cost, *lacks) for option, lacks in zip(options, missing, strict=True)]
+    return [options[i] for i in unbeaten(np.array(costs, np.int8))]
 
 
 def _above(forest: Forest) -> dict[int, list[int]]:
@@ -560,13 +481,13 @@ def _loops_of(
                 o = node.operator
                 own = [(d, TILED) for d in private[o]] + [(d, SINGLE) for d in elements[o]]
                 paths[o] = [*outside, *range(len(rows), len(rows) + len(own))]
-                rows.extend((d, kind, 1, o, o) for d, kind in own)
+                rows.extend((d, kind, 1, o, o, 1) for d, kind in own)
                 members.append(o)
                 continue
             number = len(rows)
             rows.append(())
             inside = visit(node.body, [*outside, number])
-            rows[number] = (node.dim, TILED, 1, inside[0], inside[-1])
+            rows[number] = (node.dim, TILED, 1, inside[0], inside[-1], 1)  # no core shares a sum
             members.extend(inside)
         return members
 

@@ -74,33 +74,31 @@ def tune_tiles(
     cache = GroupCache()
     own = simulate(request, cache)
     search = _Search(request, dividing, evaluations)
-    trials: list[list[Least]] = []
+    found: list[list[Least]] = []
     for group in request.plan.groups:
         late = budget_s is not None and time.perf_counter() - began > budget_s
-        trials.append([] if late else list(search.trials(group, objective)))
+        found.append([] if late else list(search.found(group, objective)))
     groups = list(request.plan.groups)
     results = list(own.groups)
     proven = [False] * len(groups)
-    for round_ in range(max(map(len, trials), default=0)):
-        plan = Plan.of(
-            [
-                found[round_].group if round_ < len(found) else group
-                for group, found in zip(request.plan.groups, trials, strict=True)
-            ]
-        )
-        tried = simulate(replace(request, plan=plan), cache)
-        for i, (found, result) in enumerate(zip(trials, tried.groups, strict=True)):
-            if round_ >= len(found):
+    trials = [[knobs for least in each for knobs in (least.group, least.roomy)] for each in found]
+    for turn in range(max(map(len, trials), default=0)):
+        tried = [
+            trial[turn] if turn < len(trial) else group for trial, group in zip(trials, groups, strict=True)
+        ]
+        counted = simulate(replace(request, plan=Plan.of(tried)), cache).groups
+        for i, result in enumerate(counted):
+            if turn >= len(trials[i]):
                 continue
-            as_found = _moved(request, result) == found[round_].bytes
-            if round_ == 0 and dividing and not _divides(results[i]):
-                better = result.feasible
-            else:
-                better = _score(request, result, objective) < _score(request, results[i], objective)
-            if better:
-                groups[i], results[i] = plan.groups[i], result
-            if round_ == 0 and as_found and found[0].exact:
-                proven[i] = _moved(request, results[i]) == found[0].bytes
+            if turn == 0:
+                proven[i] = found[i][0].exact and _moved(request, result) == found[i][0].bytes
+            unasked = turn == 0 and dividing and result.feasible and not _divides(results[i])
+            if unasked or _score(request, result, objective) < _score(request, results[i], objective):
+                groups[i], results[i] = tried[i], result
+    proven = [
+        sure and _moved(request, result) == least[0].bytes if least else sure
+        for sure, result, least in zip(proven, results, found, strict=True)
+    ]
     result = simulate(replace(request, plan=Plan.of(groups)), cache)
     gap = None
     if objective == "traffic":
@@ -118,9 +116,7 @@ def tune_tiles(
         gap=gap,
         evaluations=search.evaluations,
         seconds=time.perf_counter() - began,
-        kept=tuple(
-            i for i, (found, rest) in enumerate(zip(trials, idle, strict=True)) if not (found or rest)
-        ),
+        kept=tuple(i for i, (least, rest) in enumerate(zip(found, idle, strict=True)) if not (least or rest)),
     )
 
 
@@ -134,8 +130,8 @@ class _Search:
         self.evaluations = 0
         self.memo = {}
 
-    def trials(self, group: FusionGroup, objective: str) -> Iterator[Least]:
-        """Mappings worth simulating, the one of least traffic first."""
+    def found(self, group: FusionGroup, objective: str) -> Iterator[Least]:
+        """Mappings of least traffic, the one with single tiles first; none where a group stays as it is."""
         graph = self.request.graph
         members = [graph.operators[i] for i in group.operators]
         if group.has_knobs or all(op.kind is OpKind.VIEW for op in members) or unmapped(graph, group):
@@ -162,10 +158,10 @@ def _moved(request: CostRequest, group: GroupResult) -> int:
 
 
 def _score(request: CostRequest, group: GroupResult, objective: str) -> tuple[float, ...]:
-    """Less is better: what fits, then the objective, then traffic, then footprint."""
+    """Less is better: what fits, then the objective, then traffic, then latency, then footprint."""
     first = {"traffic": 0.0, "latency": group.latency_s, "energy": group.energy_j}[objective]
     held = group.footprint_bytes[0][1] if group.footprint_bytes else 0
-    return not group.feasible, first, _moved(request, group), held
+    return not group.feasible, first, _moved(request, group), group.latency_s, held
 
 
 def _divides(group: GroupResult) -> bool:

@@ -55,7 +55,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         out["jain"]["slots"] = result.jain_slots
         out["slots"] = [
             {"utilisation": share, "busy_ns": busy, "requests": served}
-            for share, busy, served in _slots(result)
+            for share, busy, served in slots_of(result)
         ]
     if result.slo_attainment is not None:
         if result.slo_percentile is not None:
@@ -128,7 +128,7 @@ def _percentiles(result: ServingResult) -> tuple[tuple[str, int], ...]:
     return tuple((name, value) for (name, _), value in zip(_NAMES, values, strict=True))
 
 
-def _slots(result: ServingResult) -> list[tuple[float, int, int]]:
+def slots_of(result: ServingResult) -> list[tuple[float, int, int]]:
     """Per slot (busy share of the time from first arrival to last completion, busy ns, requests)."""
     requests = result.requests
     span = int(requests.completion_ns.max()) - int(requests.arrival_ns[0])
@@ -186,7 +186,7 @@ def serving_text(result: ServingResult) -> str:
     if result.throttled_ns:
         lines.append(f"throttled for {quantity(result.throttled_ns * 1e-9, 's')}")
     if len(result.slot_busy_ns) > 1:
-        shares = [share for share, _, _ in _slots(result)]
+        shares = [share for share, _, _ in slots_of(result)]
         mean = sum(shares) / len(shares)
         lines += [
             "",

@@ -69,10 +69,11 @@ def workload_path(source: str | Path) -> Path:
     )
 
 
-def load_workload(source: str | Path) -> Workload:
+def load_workload(source: str | Path, seed: int | None = None) -> Workload:
     """Read a workload, and the traces and profiles that it names, from a file or by a packaged name.
 
-    Traces, profiles and plans are looked for beside the workload file, then among the packaged traces.
+    Traces, profiles and plans are looked for beside the workload file, then among the packaged traces. `seed` instead
+    of the file's own: everything is drawn anew.
 
     Raises
     ------
@@ -82,6 +83,8 @@ def load_workload(source: str | Path) -> Workload:
     path = workload_path(source)
     content = read_bytes(path)
     file = read_toml(content, WorkloadFile, str(source))
+    if seed is not None:
+        file = file.model_copy(update={"seed": seed})
     missing = later(file)
     if missing:
         raise FileError(
