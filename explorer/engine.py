@@ -155,7 +155,7 @@ class Engine:
         setting = prepared.setting
         drivers = drivers_of(setting)
         contended = any(driver.name == "contention" for driver in drivers)
-        if contended and can_estimate(prepared.rules):
+        if contended and can_estimate(setting.offers, setting.rules):
             if self._tables is None:
                 self._tables = SlowdownTables()
             done = first_estimate(setting.offers, setting.services, setting.rules, self._tables)

@@ -9,14 +9,17 @@ import pytest
 
 from model.cost.profile import contention
 from model.cost.result import PHASE_DTYPE, PHASE_KINDS
+from model.hardware.accelerator import Thermal
 from model.packaged import folder
 from model.serving.exact import replay
+from model.serving.generation import Decoding, Generation
 from model.serving.replay import replay_shared
 from model.serving.result import ServiceProfile
 from model.serving.rules import PARTS, Offers, Rules, Services, StreamRules
 from model.serving.slowdown import SlowdownTables, can_estimate, first_estimate, slowdown
 from model.serving.slowdown_kernels import replay_slowed
 from model.serving.tail import percentiles
+from model.serving.thermal import Heat
 from model.serving.traces import read_trace
 
 from .test_serving_theory import reference_profiles
@@ -211,7 +214,8 @@ def test_plans_without_a_profile_slow_nobody_down():
 
 
 def test_which_rules_the_estimate_knows():
-    assert can_estimate(Rules(4)) and can_estimate(Rules(4, admission_limit=4))
+    offers = Offers.of_one_stream(np.array([0, 0]))
+    assert can_estimate(offers, Rules(4)) and can_estimate(offers, Rules(4, admission_limit=4))
     for rules in (
         Rules(None),
         Rules(4, placement="static"),
@@ -219,5 +223,11 @@ def test_which_rules_the_estimate_knows():
         Rules(4, admission_limit=3),
         Rules(4, streams=(StreamRules(batch=2),)),
         Rules(4, streams=(StreamRules(share=0.5), StreamRules())),
+        Rules(4, heat=Heat(Thermal(5.0, 25.0, 0.5, 2.0, 2.0, 120.0, 85.0, 80.0, 0.7), 0.5, 4)),
     ):
-        assert not can_estimate(rules)
+        assert not can_estimate(offers, rules)
+    none, ones, later = np.zeros(2, np.int64), np.ones(2, np.int64), np.zeros((2, 2, 4), np.int64)
+    answered = Generation(
+        ones, later, none, ones, none, offers.size, none, np.array([-1], np.int32), (Decoding(),)
+    )
+    assert not can_estimate(replace(offers, generation=answered), Rules(4))

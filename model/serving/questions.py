@@ -152,7 +152,7 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
     estimated: list[bool] = []
 
     def run(offers: Offers, services: Services, rules: Rules) -> Replayed:
-        quickly = can_estimate(rules, offers)
+        quickly = can_estimate(offers, rules)
         estimated.append(quickly and bool(services.profiles))
         return first_estimate(offers, services, rules, tables) if quickly else replay(offers, services, rules)
 

@@ -56,7 +56,7 @@ def serve(
     """
     began = time.perf_counter()
     prepared = prepare(workload, profile, slots, rate_per_s, plans)
-    if tables is not None and can_estimate(prepared.rules, prepared.table.offers):
+    if tables is not None and can_estimate(prepared.table.offers, prepared.rules):
         done, first = (
             first_estimate(prepared.table.offers, prepared.table.services, prepared.rules, tables),
             True,

@@ -130,13 +130,12 @@ def _causes(phases: NDArray[np.void], stalled: NDArray[np.float64]) -> NDArray[n
     return np.array([rest[~steady].sum(), rest[steady].sum(), spill.sum(), refetch.sum()]) / total
 
 
-def can_estimate(rules: Rules, offers: Offers | None = None) -> bool:
-    """Whether the first estimate knows all of these rules: one line for all slots, first in first out, no batches.
-
-    Of requests that are answered token by token (`Offers.generation`) it knows nothing.
+def can_estimate(offers: Offers, rules: Rules) -> bool:
+    """Whether the first estimate knows all of this: one-shot requests in one line for all slots, first in first out,
+    without batches and heat.
     """
     return (
-        (offers is None or offers.generation is None)
+        offers.generation is None
         and rules.slots is not None
         and rules.heat is None
         and rules.placement == "dynamic"
@@ -151,9 +150,9 @@ def first_estimate(offers: Offers, services: Services, rules: Rules, tables: Slo
     """The replay by slowdown tables: approximate where the exact one is not there yet; same requests, same parts.
 
     Start, completion and every part but the stalls are whole ns of this replay; stalls are put down to their causes by
-    their shares on full slots. Only for rules that `can_estimate`.
+    their shares on full slots. Only for what it `can_estimate`.
     """
-    assert rules.slots is not None and can_estimate(rules)
+    assert rules.slots is not None and can_estimate(offers, rules)
     alone = replay(offers, services, replace(rules, bandwidth_bytes_per_s=math.inf))
     assert alone is not None  # nobody cancels it
     table = _mean_table(offers, services, rules, tables)
