@@ -55,6 +55,15 @@ def needs_chosen(document: Document) -> str:
     return needs_graph(document) or ("" if document.selection else "Nothing is selected.")
 
 
+def needs_nested(document: Document) -> str:
+    """Greyed until a control-flow operator is selected whose nested graphs were read."""
+    if reason := needs_chosen(document):
+        return reason
+    graph = document.graph
+    inside = graph is not None and any(graph.operators[i].runs for i in document.selection)
+    return "" if inside else "What is selected holds no nested graph: If, Loop and Scan do."
+
+
 def needs_cost(document: Document) -> str:
     """Greyed until there is a result."""
     if reason := needs_graph(document):
@@ -363,6 +372,15 @@ ACTIONS: tuple[Action, ...] = (
         "close_block",
         B,
         needs_chosen,
+    ),
+    Action(
+        "view.nested",
+        "Look inside",
+        "Shift+I",
+        "View",
+        "The nested graphs of the selected If, Loop or Scan (or a double-click on it)",
+        "show_nested",
+        reason=needs_nested,
     ),
     Action(
         "block.open_all",

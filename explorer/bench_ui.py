@@ -13,7 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from .display import why_no_window
 
 if TYPE_CHECKING:
     from .document import Document
+    from .turns import TurnClock
     from .window import Window
 
 FRAMES = 120
@@ -51,6 +53,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", default="azure-code", help="workload (default: %(default)s)")
     parser.add_argument("--bind", default="", help="symbolic dims, e.g. batch=8,seq=512")
     parser.add_argument("--edits", type=int, default=30, help="edits in the middle (default: %(default)s)")
+    parser.add_argument(
+        "--drags",
+        type=int,
+        default=50,
+        help="boundary drags under a trace of 12,000 requests (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--drags-graph",
+        default="transformer_block",
+        help="model that they are done on (default: %(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -68,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         for source in arguments.graphs or ("1000", "5000"):
             rows += bench.measure(source, Path(folder))
+        if arguments.drags > 0:
+            rows += bench.measure_drags(arguments.drags_graph, Path(folder))
     report(rows, as_json=arguments.json)
     sys.stdout.flush()
     return 0
@@ -103,6 +118,19 @@ class Bench:
 
     def measure(self, source: str, folder: Path) -> list[Measurement]:
         """All rows of one model; `source` may be a number of operators to repeat the sample to."""
+        with self._window(folder) as window:
+            window.document.choose_workload(self._arguments.workload)
+            self._until(lambda: window.document.workload is not None, "the workload")
+            return list(self._rows(window, source))
+
+    def measure_drags(self, source: str, folder: Path) -> list[Measurement]:
+        """Boundary drags under a trace, with their own GUI turns."""
+        with self._window(folder) as window:
+            return list(self._drag_rows(window, source, folder))
+
+    @contextmanager
+    def _window(self, folder: Path) -> Generator[Window]:
+        """A window with kernels loaded and a machine chosen."""
         from PySide6.QtCore import QSettings
 
         from .document import Document
@@ -120,15 +148,44 @@ class Bench:
             document.start_kernels()
             self._until(lambda: document.ready, "kernels")
             document.choose_hardware(self._arguments.hardware)
-            document.choose_workload(self._arguments.workload)
-            self._until(lambda: document.accelerator is not None and document.workload is not None, "machine")
-            return list(self._rows(window, source))
+            self._until(lambda: document.accelerator is not None, "machine")
+            yield window
         finally:
             window.close()
             pace.end()
             document.close()
             window.deleteLater()
             self._application.processEvents()
+
+    def _drag_rows(self, window: Window, source: str, folder: Path) -> Iterator[Measurement]:
+        from .bench_drags import LOAD, REQUESTS, Drags, write_workload
+        from .turns import TurnClock
+
+        document, machine = window.document, window.document.accelerator
+        assert machine is not None
+        document.open(source)
+        self._until(lambda: document.cost is not None and document.runner.is_idle, "the model")
+        assert document.graph is not None and document.cost is not None
+        slots = machine.partition.slots
+        rate = LOAD * slots / document.cost.totals.latency_s
+        began = time.perf_counter()
+        document.choose_workload(str(write_workload(folder, rate)))
+        self._until(lambda: document.serving is not None and _rests(window), "the tail")
+        read = time.perf_counter() - began
+        title = f"{document.graph.name} under {REQUESTS:,} requests at {rate:.3g}/s on {slots} slots"
+        clock = TurnClock(keep=True)
+        clock.start()
+        rows: list[Measurement] = []
+        for cleared in (True, False):
+            rows += Drags(window, self._pump, self._until, cleared=cleared).run(self._arguments.drags)
+        clock.stop()
+        yield Measurement(f"{title}: workload read and replayed", (read,), None)
+        yield from rows
+        yield from _turns(clock)
+
+    def _pump(self) -> None:
+        self._application.processEvents()
+        time.sleep(0.0005)
 
     def _rows(self, window: Window, source: str) -> Iterator[Measurement]:
         from .turns import TurnClock
@@ -173,10 +230,7 @@ class Bench:
         if tails:
             yield Measurement("  edit in the middle to its p95", tails, 0.100)
         clock.stop()
-        yield Measurement("  longest GUI turn", (max(clock.delays_s),), 0.050)
-        yield Measurement("  GUI turns, 99.9 % within", (_percentile(clock.delays_s, 0.999),), 0.050)
-        for seconds, stack in clock.slow[-3:]:
-            print(f"GUI turn of {seconds * 1e3:.0f} ms:\n{stack}", file=sys.stderr)
+        yield from _turns(clock)
         yield Measurement("  peak memory", (float(memory.end()),), None, "B")
 
     def _repeated(self, operators: int) -> OperatorGraph:
@@ -306,8 +360,15 @@ class Bench:
                 raise TilewrightError(
                     f"{what} took longer than {LIMIT_S:.0f} s", lever="Try a smaller model."
                 )
-            self._application.processEvents()
-            time.sleep(0.0005)
+            self._pump()
+
+
+def _turns(clock: TurnClock) -> Iterator[Measurement]:
+    """How long the GUI thread's turns were, and what the last long ones did."""
+    yield Measurement("  longest GUI turn", (max(clock.delays_s),), 0.050)
+    yield Measurement("  GUI turns, 99.9 % within", (_percentile(clock.delays_s, 0.999),), 0.050)
+    for seconds, stack in clock.slow[-3:]:
+        print(f"GUI turn of {seconds * 1e3:.0f} ms:\n{stack}", file=sys.stderr)
 
 
 def _rests(window: Window) -> bool:

@@ -5,6 +5,8 @@ Knows Qt and the look, nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from PySide6.QtCore import QEvent, QPointF, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import (
@@ -57,10 +59,7 @@ class Combo(QComboBox):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """A wheel over a panel scrolls the panel; with the focus it steps."""
-        if self.hasFocus():
-            super().wheelEvent(event)
-        else:
-            event.ignore()
+        step_or_scroll(self, event, super().wheelEvent)
 
 
 class ElidedLabel(QLabel):
@@ -82,6 +81,14 @@ class ElidedLabel(QLabel):
         text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
         painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
         painter.end()
+
+
+def step_or_scroll(widget: QWidget, event: QWheelEvent, step: Callable[[QWheelEvent], None]) -> None:
+    """Hand a wheel's turn to a control that has the focus, else to what it stands in."""
+    if widget.hasFocus():
+        step(event)
+    else:
+        event.ignore()
 
 
 def muted(text: str) -> QLabel:

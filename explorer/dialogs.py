@@ -27,6 +27,7 @@ GESTURES = (
     ("Drag a cut chip or a hull's rim", "Move the boundary along the flow"),
     ("Double-click a chip", "Fuse or cut"),
     ("Double-click a block or its name", "Open or close it"),
+    ("Double-click an If, Loop or Scan", "Look inside"),
     ("Drag an operator onto a hull", "Move it to that group"),
     ("Shift and drag", "Box select"),
     ("Hold C and drag", "Knife: cut every edge crossed"),

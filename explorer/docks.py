@@ -16,7 +16,7 @@ from . import look, why
 from .look import GRID
 from .panels.panel import Panel
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 LEFT, RIGHT, BOTTOM = (
     Qt.DockWidgetArea.LeftDockWidgetArea,
     Qt.DockWidgetArea.RightDockWidgetArea,
@@ -29,6 +29,7 @@ PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "registers": (RIGHT, 180),
     "latency": (RIGHT, 380),
     "demand": (BOTTOM, 250),
+    "queue": (BOTTOM, 250),
     "groups": (BOTTOM, 250),
     "why": (BOTTOM, 250),
 }

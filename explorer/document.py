@@ -25,13 +25,15 @@ from model.plan.plan import Plan
 
 from .digest import Digest
 from .engine import Engine, ServingRequest
+from .load import Load
 from .names import group_name
 from .plan_edit import PlanEdit, idle_levels, tiles_lost
-from .results import UNFUSED, Baseline, Load, Results
+from .results import UNFUSED, Baseline, Results
 from .runner import Job, Kernels, Lane, Runner, trace_of
 
 if TYPE_CHECKING:
     from model.plan.carry import Carried
+    from model.serving.drivers import Blame
     from model.serving.result import ServingResult
     from model.serving.streams import Workload
 
@@ -44,9 +46,11 @@ NEEDS_KERNELS = (
     Lane.COST,
     Lane.SERVING,
     Lane.RELAYOUT,
+    Lane.EXACT,
     Lane.BASELINE,
     Lane.GRADIENT,
     Lane.MAP,
+    Lane.DRIVERS,
 )
 
 
@@ -70,6 +74,8 @@ class Document(QObject):
     """Emitted with a newer `CostResult`; None when there is none any more."""
     serving_changed = Signal(object)
     """Emitted with a newer `ServingResult`; None when there is none any more."""
+    drivers_changed = Signal()
+    """Emitted when it is known what the tail is owed to, or no longer."""
     baseline_changed = Signal()
     """Emitted when the pinned baseline, or its numbers, changed."""
     selection_changed = Signal()
@@ -97,10 +103,8 @@ class Document(QObject):
         self.undo_stack = QUndoStack(self)
         self._graph: OperatorGraph | None = None
         self._accelerator: Accelerator | None = None
-        self._workload: Workload | None = None
+        self._load: Load | None = None
         self._precision = ""
-        self._slots: int | None = None
-        self._rate_per_s: float | None = None
         self._plan: Plan | None = None
         self._preview: Plan | None = None
         self._selection: tuple[int, ...] = ()
@@ -113,6 +117,7 @@ class Document(QObject):
         self.runner.failed.connect(self._background_failed)
         self.results.cost_changed.connect(self.cost_changed)
         self.results.serving_changed.connect(self.serving_changed)
+        self.results.drivers_changed.connect(self.drivers_changed)
         self.results.baseline_changed.connect(self.baseline_changed)
         self.results.failed.connect(self._result_failed)
         self.kernels.progress.connect(self._kernel_compiled)
@@ -132,23 +137,18 @@ class Document(QObject):
 
     @property
     def workload(self) -> Workload | None:
-        """The serving workload."""
-        return self._workload
+        """The serving workload, as its file says it."""
+        return None if self._load is None else self._load.workload
+
+    @property
+    def load(self) -> Load | None:
+        """The serving workload with what the latency panel set over it."""
+        return self._load
 
     @property
     def precision(self) -> str:
         """Short name that all floats are computed in; empty: as the file says."""
         return self._precision
-
-    @property
-    def slots(self) -> int | None:
-        """Slots set in the latency panel; None: the workload's or the machine's."""
-        return self._slots
-
-    @property
-    def rate_per_s(self) -> float | None:
-        """Arrival rate set in the latency panel; None: the workload's."""
-        return self._rate_per_s
 
     @property
     def plan(self) -> Plan | None:
@@ -192,8 +192,13 @@ class Document(QObject):
 
     @property
     def serving_is_behind(self) -> bool:
-        """Whether the serving result belongs to an older plan than the cost result shown."""
+        """Whether the serving result belongs to an older plan than the cost result shown, or to another load."""
         return self.results.serving_is_behind
+
+    @property
+    def drivers(self) -> Blame | None:
+        """What the serving result shown is owed to; None until it is known."""
+        return self.results.drivers
 
     @property
     def baseline(self) -> Baseline | None:
@@ -433,28 +438,21 @@ class Document(QObject):
         self._new_epoch()
 
     def set_workload(self, workload: Workload | None) -> None:
-        """Use another workload; slots and rate go back to its own."""
-        self._workload = workload
-        self._slots = self._rate_per_s = None
-        self._serve()
+        """Use another workload, as its file says it."""
+        self.set_load(None if workload is None else Load(workload))
 
-    def set_load(self, slots: int | None, rate_per_s: float | None) -> None:
-        """Set slots and arrival rate over the workload's own (None: its own)."""
-        if (slots, rate_per_s) != (self._slots, self._rate_per_s):
-            self._slots, self._rate_per_s = slots, rate_per_s
-            self._serve()
+    def set_load(self, load: Load | None) -> None:
+        """Serve `load`, e.g. ``replace(document.load, slots=2)``; nothing where it is the same."""
+        if load != self._load:
+            self._load = load
+            self.machine_changed.emit()
+            self.results.set_load(load)
 
     def _new_epoch(self) -> None:
         self._revision += 1
         self.machine_changed.emit()
         self.results.begin(self.results.baseline)
         self._request_cost()
-
-    def _serve(self) -> None:
-        self.machine_changed.emit()
-        workload = self._workload
-        load = None if workload is None else Load(workload, self._slots, self._rate_per_s)
-        self.results.set_load(load)
 
     # -- editing -----------------------------------------------------------------------------------
     def preview(self, plan: Plan | None) -> None:

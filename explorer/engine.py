@@ -8,7 +8,7 @@ more than the window may wait.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,22 +21,23 @@ from model.packaged import input_file
 from model.plan.plan import Plan
 
 from .digest import Digest
+from .load import Load
 from .search import Found, index
 
 if TYPE_CHECKING:
     from model.plan.carry import Carried
+    from model.serving.drivers import Blame
+    from model.serving.outcome import Prepared
     from model.serving.result import ServingResult
     from model.serving.streams import Workload
 
 
 @dataclass(frozen=True, slots=True)
 class ServingRequest:
-    """What a serving result is a function of. ``slots`` None: the workload's, else the machine's."""
+    """What a serving result is a function of."""
 
     cost: CostResult
-    workload: Workload
-    slots: int | None = None
-    rate_per_s: float | None = None
+    load: Load
 
     @property
     def revision(self) -> int:
@@ -51,10 +52,12 @@ class Engine:
         self._cache: Any = None
         self._alone: Any = None
         self._digest: Digest | None = None
+        self._tables: Any = None
+        self._reseeded: tuple[Load, Workload] | None = None
 
     def forget(self) -> None:
-        """Forget solved groups, as at a start."""
-        self._cache = self._digest = None
+        """Forget solved groups and slowdown tables, as at a start."""
+        self._cache = self._digest = self._tables = None
 
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
@@ -137,19 +140,61 @@ class Engine:
             self._alone = GroupCache()
         return simulate(request, self._alone)
 
-    def serve(self, request: ServingRequest) -> ServingResult:
-        """The tail of one plan under a workload."""
+    def tail(self, request: ServingRequest) -> Iterator[ServingResult | Blame | None]:
+        """The tail of one plan under a load, a slice of under 100 ms at each step.
+
+        A first estimate where the rules allow one and slots contend, the exact result, and what it is owed to; None
+        after slices that end in nothing. Whoever wants no more just stops asking.
+        """
+        from model.serving.drivers import blaming, drivers_of
+        from model.serving.exact import Replay
+        from model.serving.outcome import outcome
+        from model.serving.slowdown import SlowdownTables, can_estimate, first_estimate
+
+        prepared = self._prepared(request)
+        setting = prepared.setting
+        drivers = drivers_of(setting)
+        contended = any(driver.name == "contention" for driver in drivers)
+        if contended and can_estimate(prepared.rules):
+            if self._tables is None:
+                self._tables = SlowdownTables()
+            done = first_estimate(setting.offers, setting.services, setting.rules, self._tables)
+            yield outcome(prepared, done, first_estimate=True)
+        run = Replay(setting.offers, setting.services, setting.rules)
+        while not run.step():
+            yield None
+        exact = outcome(prepared, run.result())
+        yield exact
+        closed = any(stream.loop is not None for stream in prepared.workload.streams)
+        if (
+            exact.utilisation < 1.0 and not closed
+        ):  # of a queue that grows, shares only say how long it was watched
+            yield from blaming(setting, drivers)
+
+    def _prepared(self, request: ServingRequest) -> Prepared:
         from model.graph.load import load_graph
         from model.serving.planned import profiles_of
-        from model.serving.serve import serve
+        from model.serving.serve import prepare
 
-        graph = request.cost.request.graph
+        load, graph = request.load, request.cost.request.graph
+        partition = request.cost.request.accelerator.partition
+        workload = load.applied(self._drawn(load), partition.slots)
         own, plans = profiles_of(
-            request.workload,
-            request.cost,
-            lambda dims: load_graph(graph.path, dict(graph.bindings) | dict(dims)),
+            workload, request.cost, lambda dims: load_graph(graph.path, dict(graph.bindings) | dict(dims))
         )
-        return serve(request.workload, own, request.slots, request.rate_per_s, plans)
+        return prepare(workload, own, load.slots, load.rate_per_s, plans)
+
+    def _drawn(self, load: Load) -> Workload:
+        """The load's workload under the load's seed; the file is read again where that is another one."""
+        workload = load.workload
+        if load.seed is None or load.seed == workload.seed or not workload.path:
+            return workload
+        known = self._reseeded
+        if known is None or known[0].workload is not workload or known[0].seed != load.seed:
+            from model.serving.workload import load_workload
+
+            known = self._reseeded = load, load_workload(workload.path, load.seed)
+        return known[1]
 
     def load_kernels(self) -> None:
         """Import every kernel file, from the cache where it is filled."""

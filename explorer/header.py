@@ -160,6 +160,7 @@ def _percentile(
     if name in serving.too_few:
         return MetricValue(name, look.NO_NUMBER, "", "too few requests", behind=behind)
     ns = serving.p95_ns if name == "p95" else serving.p99_ns
+    caption = f"{name} · estimate" if serving.first_estimate else name
     aside = state = against = ""
     base = baseline.serving if baseline is not None else None
     if base is not None and base.unstable:
@@ -172,7 +173,7 @@ def _percentile(
         against = " ".join(part for part in (aside, against) if part) or "queue grows"
         aside, state = f"overloaded: ρ {serving.utilisation:.1f}", "warn"
     return MetricValue(
-        name,
+        caption,
         look.fmt_ns(ns),
         aside,
         against,

@@ -1,15 +1,16 @@
 """Results of the plan that is shown: asked for in the background, taken when newer than what is there.
 
-Knows the engine, the runner and the order of questions: cost first, then the tail under the workload, then the
-baseline's own numbers. Must not know how a plan is edited. Of one epoch (same graph, machine, load) an answer
-is accepted when it is newer than the one shown: accepting only the newest would starve the display in a drag.
+Knows the engine, the runner and the order of questions: cost first, then the first estimate of the tail, its exact
+replay in slices, the baseline's own numbers and, at rest, what the tail is owed to. Must not know how a plan is edited.
+Of one epoch (same graph, machine, load) an answer is accepted when it is newer than the one shown: accepting only the
+newest would starve the display in a drag. Of one plan the exact tail is newer than its first estimate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -18,13 +19,22 @@ from model.plan.plan import Plan
 
 from .digest import Digest
 from .engine import Engine, ServingRequest
+from .load import Load
 from .runner import Job, Lane, Runner
 
 if TYPE_CHECKING:
+    from model.serving.drivers import Blame
     from model.serving.result import ServingResult
-    from model.serving.streams import Workload
 
 UNFUSED = "unfused"
+
+TITLES = {
+    Lane.SERVING: "Estimating the tail",
+    Lane.EXACT: "Replaying every request",
+    Lane.BASELINE: "Computing the baseline",
+    Lane.DRIVERS: "Splitting the tail over its drivers",
+}
+_OVER = object()  # what a sequence of slices ends with
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +47,6 @@ class Baseline:
     serving: ServingResult | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What is served: a workload, with slots and rate set over its own."""
-
-    workload: Workload
-    slots: int | None = None
-    rate_per_s: float | None = None
-
-
 class Results(QObject):
     """Cost, serving and baseline as they are shown."""
 
@@ -53,6 +54,8 @@ class Results(QObject):
     """Emitted with a newer `CostResult`; None when there is none any more."""
     serving_changed = Signal(object)
     """Emitted with a newer `ServingResult`; None when there is none any more."""
+    drivers_changed = Signal()
+    """Emitted when it is known what the tail is owed to, or no longer."""
     baseline_changed = Signal()
     """Emitted when the baseline, or its numbers, changed."""
     failed = Signal(str, object)
@@ -72,10 +75,13 @@ class Results(QObject):
         self._epoch = 0
         self._load_epoch = 0
         self._followed = (-1, -1)  # revision and load epoch of the tail that the worker began by itself
+        self._baseline_asked = 0  # how often: slices for an earlier question are not gone on with
+        self._asked = -1  # revision of the newest cost request: slices of older tails are not gone on with
         self.load: Load | None = None
         self.digest: Digest | None = None  # of the cost that is shown
         self.serving: ServingResult | None = None
         self.served: ServingRequest | None = None
+        self.drivers: Blame | None = None  # of the serving result shown
         self.baseline: Baseline | None = None
 
     @property
@@ -90,31 +96,43 @@ class Results(QObject):
 
     @property
     def serving_is_behind(self) -> bool:
-        """Whether the serving result belongs to an older plan than the cost result."""
+        """Whether the serving result belongs to an older plan than the cost result, or to another load."""
         if self.cost is None or self.served is None:
             return False
-        return self.served.revision < self.cost.request.revision
+        return self.served.revision < self.cost.request.revision or self.served.load != self.load
 
     # -- what they are results of ------------------------------------------------------------------
     def begin(self, baseline: Baseline | None) -> None:
         """Another graph, machine or precision: nothing that was computed counts any more."""
         self._epoch += 1
         self._load_epoch += 1
-        self.digest = self.serving = self.served = None
+        self.digest = self.serving = self.served = self.drivers = None
         self.baseline = None if baseline is None else replace(baseline, totals=None, serving=None)
         self.baseline_changed.emit()
         self.cost_changed.emit(None)
         self.serving_changed.emit(None)
 
     def set_load(self, load: Load | None) -> None:
-        """Another workload, or other slots or rate: only the tails are computed anew."""
-        self.load = load
+        """Serve something else: only the tails are computed anew.
+
+        Where only knobs of the same workload differ, the result shown stays, as one that is behind, until there is
+        another: a control that is scrubbed does not make the panel flicker.
+        """
+        before, self.load = self.load, load
         self._load_epoch += 1  # after the load: the worker reads them in the other order
-        self.serving = self.served = None
+        self._runner.drop(Lane.SERVING, Lane.EXACT, Lane.DRIVERS, Lane.BASELINE)
+        if before is None or load is None or before.workload is not load.workload:
+            self._forget_tail()
+        else:
+            self.serving_changed.emit(self.serving)  # it is behind now
         if self.baseline is not None:
             self.baseline = replace(self.baseline, serving=None)
-        self.serving_changed.emit(None)
+            self.baseline_changed.emit()
         self._ask_serving()
+
+    def _forget_tail(self) -> None:
+        self.serving = self.served = self.drivers = None
+        self.serving_changed.emit(None)
 
     def pin(self, baseline: Baseline) -> None:
         """Take deltas against another plan; what is known of it is used at once."""
@@ -129,8 +147,8 @@ class Results(QObject):
     # -- cost --------------------------------------------------------------------------------------
     def ask(self, request: CostRequest) -> None:
         """Compute the cost of a plan, then what follows from it."""
-        epoch = self._epoch
-        self._runner.drop(Lane.SERVING)  # of an older plan; this plan's own follows its cost
+        epoch, self._asked = self._epoch, request.revision
+        self._runner.drop(Lane.EXACT, Lane.DRIVERS)  # of an older plan; this plan's own follow its cost
         self._runner.submit(
             Job(
                 Lane.COST,
@@ -161,11 +179,13 @@ class Results(QObject):
             self.baseline = replace(baseline, totals=result.baseline)
             self.baseline_changed.emit()
         self.cost_changed.emit(result)
-        if not self._runner.has_waiting(Lane.COST):
-            if self._followed == (result.request.revision, self._load_epoch):
-                self._ask_baseline()
-            else:  # it does not fit, or the load is another one by now
-                self._ask_serving()
+        followed, here = self._followed, (result.request.revision, self._load_epoch)
+        if self._runner.has_waiting(Lane.COST) or followed[0] > here[0]:
+            return  # a newer cost is on its way, and asking for this one's tail would take the place of that one's
+        if followed == here:
+            self._ask_baseline()
+        else:  # it does not fit, or the load is another one by now
+            self._ask_serving()
 
     # -- serving -----------------------------------------------------------------------------------
     def _ask_serving(self) -> None:
@@ -175,28 +195,82 @@ class Results(QObject):
         if not cost.totals.feasible:
             # What does not fit cannot be served; the panel says which group and why.
             if self.serving is not None:
-                self.serving = self.served = None
-                self.serving_changed.emit(None)
+                self._forget_tail()
         elif load is not None:
             self._runner.submit(self._tail(cost, load, self._load_epoch))
         self._ask_baseline()
 
     def _tail(self, cost: CostResult, load: Load, epoch: int) -> Job:
-        request = ServingRequest(cost, load.workload, load.slots, load.rate_per_s)
-        return Job(
+        request = ServingRequest(cost, load)
+
+        def lane(answer: object, now: Lane) -> Lane | None:
+            if request.revision < self._asked or epoch != self._load_epoch:
+                return None
+            first_estimate = getattr(answer, "first_estimate", None)
+            return now if first_estimate is None else Lane.EXACT if first_estimate else Lane.DRIVERS
+
+        return self._sliced(
             Lane.SERVING,
-            "Serving the workload",
-            lambda: self._engine.serve(request),
-            lambda result: self._take_serving(request, result, epoch),
-            lambda fault: self._fail("serving", fault, epoch == self._load_epoch),
+            self._engine.tail(request),
+            lane,
+            lambda answer: self._take_stage(request, answer, epoch),
+            lambda fault: self._fail_tail(fault, epoch),
         )
 
-    def _take_serving(self, request: ServingRequest, result: ServingResult, epoch: int) -> None:
-        shown = -1 if self.served is None else self.served.revision
-        if epoch != self._load_epoch or request.revision <= shown:
+    def _sliced(
+        self,
+        lane: Lane,
+        stages: Iterator[Any],
+        follow: Callable[[object, Lane], Lane | None],
+        take: Callable[[Any], None],
+        failed: Callable[[BaseException], None],
+    ) -> Job:
+        """The next slice of `stages`, which its followers go on with: between two of them anything more urgent runs.
+
+        Parameters
+        ----------
+        follow : the lane of the slice after an answer; None: no more. On the worker.
+        take : hears every answer that is not None.
+        """
+
+        def then(answer: object) -> Job | None:
+            after = None if answer is _OVER else follow(answer, lane)
+            return None if after is None else self._sliced(after, stages, follow, take, failed)
+
+        return Job(
+            lane,
+            TITLES[lane],
+            lambda: next(stages, _OVER),
+            lambda answer: None if answer is None or answer is _OVER else take(answer),
+            failed,
+            then,
+        )
+
+    def _take_stage(self, request: ServingRequest, answer: ServingResult | Blame, epoch: int) -> None:
+        if epoch != self._load_epoch or self.cost is None or not self.cost.totals.feasible:
             return
-        self.served, self.serving = request, result
+        shown, served = self.serving, self.served
+        current = served is not None and served.load == request.load
+        if not hasattr(answer, "first_estimate"):  # who caused the tail that is shown, if it still is
+            if current and served is not None and served.revision == request.revision:
+                self.drivers = answer  # type: ignore[assignment]
+                self.drivers_changed.emit()
+            return
+        result: ServingResult = answer  # type: ignore[assignment]
+        if current and served is not None and shown is not None:
+            newer = (request.revision, not result.first_estimate) > (
+                served.revision,
+                not shown.first_estimate,
+            )
+            if not newer:
+                return
+        self.served, self.serving, self.drivers = request, result, None
         self.serving_changed.emit(result)
+
+    def _fail_tail(self, fault: BaseException, epoch: int) -> None:
+        if epoch == self._load_epoch:
+            self._forget_tail()
+        self._fail("serving", fault, epoch == self._load_epoch)
 
     # -- baseline ----------------------------------------------------------------------------------
     def _ask_baseline(self) -> None:
@@ -204,19 +278,14 @@ class Results(QObject):
         baseline, load = self.baseline, self.load
         if baseline is None:
             return
-        unserved = load is not None and baseline.serving is None
+        unserved = load is not None and (baseline.serving is None or baseline.serving.first_estimate)
         complete = baseline.totals is not None and not (unserved and baseline.totals.feasible)
         request = self._request_for(baseline.plan)
         if complete or request is None:
             return
         epoch = self._load_epoch
-
-        def work() -> Baseline:
-            cost = self._engine.simulate(request)
-            serving = None
-            if load is not None and cost.totals.feasible:
-                serving = self._engine.serve(ServingRequest(cost, load.workload, load.slots, load.rate_per_s))
-            return replace(baseline, totals=cost.totals, serving=serving)
+        self._baseline_asked += 1
+        asked = self._baseline_asked
 
         def done(computed: Baseline) -> None:
             now = self.baseline
@@ -224,10 +293,33 @@ class Results(QObject):
                 self.baseline = replace(computed, label=now.label)
                 self.baseline_changed.emit()
 
-        def failed(fault: BaseException) -> None:
-            self._fail("baseline", fault, epoch == self._load_epoch)
+        self._runner.submit(
+            self._sliced(
+                Lane.BASELINE,
+                self._baseline_stages(baseline, request, load),
+                lambda answer, lane: lane if asked == self._baseline_asked else None,
+                done,
+                lambda fault: self._fail("baseline", fault, epoch == self._load_epoch),
+            )
+        )
 
-        self._runner.submit(Job(Lane.BASELINE, "Computing the baseline", work, done, failed))
+    def _baseline_stages(
+        self, baseline: Baseline, request: CostRequest, load: Load | None
+    ) -> Iterator[Baseline | None]:
+        """The baseline with its totals, then with its tail as that gets better; on the worker."""
+        cost = self._engine.simulate(request)
+        known = replace(baseline, totals=cost.totals)
+        yield known
+        if load is None or not cost.totals.feasible:
+            return
+        for answer in self._engine.tail(ServingRequest(cost, load)):
+            if answer is None:
+                yield None
+                continue
+            result: ServingResult = answer  # type: ignore[assignment]  # what it is owed to is not asked for
+            yield replace(known, serving=result)
+            if not result.first_estimate:
+                return
 
     def _fail(self, kind: str, fault: BaseException, current: bool) -> None:
         if current:

@@ -30,13 +30,16 @@ class Lane(IntEnum):
     LAYOUT = 2  # place the operators of a graph that is not on screen yet
     PLAN = 3  # propose a starting plan
     COST = 4  # what the hand is waiting for
-    SERVING = 5
+    SERVING = 5  # the first estimate of the tail
     ROWS = 6  # of a table that goes through every operator or tensor
     RELAYOUT = 7  # place them again after an edit: the numbers go first
-    BASELINE = 8  # the pinned plan's own numbers
-    GRADIENT = 9  # what every boundary would change
-    MAP = 10  # tile against tile
-    INDEX = 11  # what find searches
+    EXACT = 8  # the tail, replayed exactly
+    QUEUE = 9  # the replay over time
+    BASELINE = 10  # the pinned plan's own numbers
+    GRADIENT = 11  # what every boundary would change
+    MAP = 12  # tile against tile
+    INDEX = 13  # what find searches
+    DRIVERS = 14  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)

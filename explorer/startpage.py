@@ -157,7 +157,7 @@ class StartPage(QWidget):
         page.addLayout(row)
         self.close_blocks = QCheckBox("Open models with their blocks closed, also small ones")
         self.close_blocks.setToolTip(
-            "Layers and stages as one box each. Above 2,000 operators this is always so."
+            "Layers and stages as one box each. Above 200 operators this is always so."
         )
         self.close_blocks.toggled.connect(self.closing)
         page.addWidget(self.close_blocks)

@@ -43,12 +43,14 @@ from .document import Document
 from .editor import Editor
 from .header import FILE_PRECISION, Header
 from .names import group_label
+from .nested import NestedView
 from .panels.demand import DemandProfile
 from .panels.explanation import Explanation
 from .panels.groups import GroupsTable
 from .panels.heatmap import Heatmap
 from .panels.history import History
 from .panels.latency import Latency
+from .panels.queue import Queue
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
@@ -93,6 +95,7 @@ class Window(QMainWindow):
             RegisterGauges(document),
             Latency(document),
             DemandProfile(document),
+            Queue(document),
             GroupsTable(document),
             Explanation(document),
         )
@@ -163,6 +166,7 @@ class Window(QMainWindow):
         self._soon.setSingleShot(True)
         self._soon.setInterval(0)
         self._soon.timeout.connect(self._refresh_actions)
+        self.canvas.nested_wanted.connect(self._look_inside)
         self.canvas.tile_requested.connect(lambda *_: self.show_tiles())
         self.tiles.left.connect(self.canvas.setFocus)
         self.start.wanted.connect(self.open)
@@ -281,6 +285,17 @@ class Window(QMainWindow):
         dialog.accepted.connect(lambda: self._rebind(dialog.bindings()))
         dialog.defaults_wanted.connect(lambda: self._rebind({}))
         self._open_dialog(dialog)
+
+    def show_nested(self) -> None:
+        """Show what the selected control flow holds."""
+        graph = self.document.graph
+        if graph is not None:
+            for operator in [i for i in self.document.selection if graph.operators[i].runs][:1]:
+                self._look_inside(operator)
+
+    def _look_inside(self, operator: int) -> None:
+        if self.document.graph is not None:
+            self._open_dialog(NestedView(self, self.document.graph, operator))
 
     def _rebind(self, bindings: dict[str, int]) -> None:
         """Read the open model with these numbers; they are remembered once it could be read."""

@@ -52,9 +52,11 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.serving.replay",
     "model.serving.closed",
     "model.serving.phases",
+    "model.serving.thermal_kernels",
     "model.serving.tail_kernels",
     "model.serving.slowdown_kernels",
     "model.serving.events",
+    "model.serving.generation_kernels",
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from explorer.engine import Engine, ServingRequest
@@ -12,6 +12,7 @@ from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
+from model.serving.drivers import Blame
 from model.serving.result import ServingResult
 from model.serving.streams import Throttle, Workload
 
@@ -28,6 +29,8 @@ class HandEngine(Engine):
     asked : revisions of the cost requests that were computed, in order.
     fault : raised by the next cost request.
     unfit : whether results keep their group that does not fit.
+    estimates : whether a tail begins with a first estimate and ends with its drivers; its exact replay then waits for
+        `exact_gate`, and `slices` counts those that were gone on with.
     """
 
     def __init__(self) -> None:
@@ -40,6 +43,10 @@ class HandEngine(Engine):
         self.serving_fault: Exception | None = None
         self.unfit = False
         self.unstable = False
+        self.estimates = False
+        self.exact_gate = threading.Event()
+        self.exact_gate.set()
+        self.slices = 0
 
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
@@ -73,13 +80,20 @@ class HandEngine(Engine):
     def simulate_alone(self, request: CostRequest) -> CostResult:
         return made_results.fitting(made_results.cost(request.graph, request.plan, request.revision))
 
-    def serve(self, request: ServingRequest) -> ServingResult:
+    def tail(self, request: ServingRequest) -> Iterator[ServingResult | Blame | None]:
         fault, self.serving_fault = self.serving_fault, None
         if fault is not None:
             raise fault
         p95_ms = 20.0 + 5.0 * len(request.cost.groups)
-        result = made_results.serving(p95_ms, unstable=self.unstable)
-        return replace(result, slots=request.slots or 4)
+        result = replace(made_results.serving(p95_ms, unstable=self.unstable), slots=request.load.slots or 4)
+        if self.estimates:
+            yield replace(result, first_estimate=True)
+            assert self.exact_gate.wait(20)
+            yield None
+            self.slices += 1
+        yield result
+        if self.estimates:
+            yield made_results.blame(result)
 
     def load_kernels(self) -> None:
         pass

@@ -7,6 +7,7 @@ plain inventions that keep the sums true: totals are sums over the groups, parts
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from model.cost.result import (
 from model.graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind, Tensor, TensorRole
 from model.hardware.accelerator import Accelerator, MatrixUnit, MemoryLevel, Partition, Registers
 from model.plan.plan import FusionGroup, Plan
+from model.serving.drivers import Blame, Coalition
 from model.serving.result import Requests, ServingResult
 
 MIB = 1 << 20
@@ -313,3 +315,20 @@ def serving(p95_ms: float = 41.7, *, unstable: bool = False) -> ServingResult:
 def served(result: CostResult | None = None) -> ServingRequest:
     """A request for `serving` without a workload file behind it."""
     return ServingRequest(result or cost(), None)  # type: ignore[arg-type]
+
+
+def blame(result: ServingResult) -> Blame:
+    """p95 and p99 owed to queueing and contention, all that is beyond 1.8 ms, three parts to one."""
+    base = 1_800_000
+    grid = tuple(
+        Coalition(on, (p95, p99), False)
+        for on, p95, p99 in (
+            ((), base, base),
+            (("queueing", "contention"), result.p95_ns, result.p99_ns),
+        )
+    )
+    values = tuple(
+        (name, (("queueing", Fraction(3 * (ns - base), 4)), ("contention", Fraction(ns - base, 4))))
+        for name, ns in (("p95", result.p95_ns), ("p99", result.p99_ns))
+    )
+    return Blame(("queueing", "contention"), grid, values)

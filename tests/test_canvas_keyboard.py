@@ -194,9 +194,9 @@ def test_no_layout_runs_on_the_gui_thread(qtbot: QtBot, monkeypatch: pytest.Monk
     seen: list[bool] = []
     real = stage.lay_out
 
-    def watched(request: object) -> object:
+    def watched(*arguments: object) -> object:
         seen.append(threading.current_thread() is threading.main_thread())
-        return real(request)  # type: ignore[arg-type]
+        return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage, "lay_out", watched)
     graph = drawn(ATTENTION)

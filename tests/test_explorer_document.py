@@ -35,10 +35,9 @@ def document(qtbot):
 
 def settle(qtbot, document: Document) -> None:
     """Until nothing runs, nothing waits and every answer has arrived."""
-    qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
-    qtbot.wait(1)
-    qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
-    qtbot.wait(1)
+    for _ in range(5):  # opening takes four jobs one after another: file, plan, cost, tail
+        qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
+        qtbot.wait(1)
 
 
 def opened(qtbot, document: Document, *, served: bool = False) -> None:
@@ -238,13 +237,13 @@ def test_slots_and_rate_serve_again_without_computing_cost_again(qtbot, document
     opened(qtbot, document, served=True)
     document.engine.asked.clear()
     cost = document.cost
-    document.set_load(7, None)
+    document.set_load(replace(document.load, slots=7))
     settle(qtbot, document)
     assert document.serving.slots == 7 and document.cost is cost
-    assert document.served.slots == 7
+    assert document.served.load.slots == 7
     document.set_workload(workload("poisson"))
     settle(qtbot, document)
-    assert document.slots is None and document.serving.slots == 4
+    assert document.load.slots is None and document.serving.slots == 4
 
 
 def test_a_load_set_while_the_cost_runs_is_the_one_that_is_served(qtbot, document):
@@ -252,7 +251,7 @@ def test_a_load_set_while_the_cost_runs_is_the_one_that_is_served(qtbot, documen
     engine = document.engine
     engine.gate.clear()
     document.commit(merged(document.plan, 1), "Fuse")
-    document.set_load(7, None)
+    document.set_load(replace(document.load, slots=7))
     engine.gate.set()
     settle(qtbot, document)
     assert document.serving.slots == 7 and not document.serving_is_behind
@@ -263,15 +262,15 @@ def test_the_tail_follows_its_cost_without_a_turn_of_the_gui_thread(qtbot, docum
     opened(qtbot, document, served=True)
     order: list[str] = []
     done = threading.Event()
-    simulate, serve = document.engine.simulate, document.engine.serve
+    simulate, tail = document.engine.simulate, document.engine.tail
     document.engine.simulate = lambda request: (order.append("cost"), simulate(request))[1]
 
     def served(request):
         order.append("tail")
         done.set()
-        return serve(request)
+        yield from tail(request)
 
-    document.engine.serve = served
+    document.engine.tail = served
     document.commit(merged(document.plan, 1), "Fuse")
     document.ask(Lane.RELAYOUT, "Laying out", lambda: order.append("layout"), lambda _: None)
     assert done.wait(20)  # no event is handled meanwhile

@@ -381,9 +381,9 @@ def test_slots_set_in_the_panel_reach_the_document(qtbot, document):
     qtbot.addWidget(panel)
     panel.show()
     fill(qtbot, document)
-    panel.slots.setValue(9)
+    panel.knobs.slots.setValue(9)
     qtbot.waitUntil(lambda: document.serving is not None and document.serving.slots == 9, timeout=20_000)
-    assert document.slots == 9
+    assert document.load.slots == 9
     assert "9 slots" in panel.line
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from PySide6.QtCore import QSettings
 
@@ -70,10 +72,10 @@ def test_numbers_after_an_edit_are_those_of_the_saved_plan(qtbot, window, tmp_pa
 def test_another_rate_and_other_slots_reach_the_replay(qtbot, window):
     document = window.document
     calm = document.serving.p95_ns
-    document.set_load(1, None)
+    document.set_load(replace(document.load, slots=1))
     settle(qtbot, document)
     assert document.serving.slots == 1 and document.serving.p95_ns > calm
-    document.set_load(None, 1.0)
+    document.set_load(replace(document.load, slots=None, rate_per_s=1.0))
     settle(qtbot, document)
     assert "1 requests/s" in document.serving.source
     assert document.serving.utilisation < 1.0

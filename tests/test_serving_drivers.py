@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.cost.result import PHASE_DTYPE
-from model.serving.drivers import Driver, Setting, blame, drivers_of, shapley, switched
+from model.serving.drivers import Driver, Setting, blame, blaming, drivers_of, shapley, switched
 from model.serving.exact import Replay
 from model.serving.result import ServiceProfile
 from model.serving.rules import Offers, Replayed, Rules, Services
@@ -138,3 +138,16 @@ def test_a_fallback_plan_is_a_fallback_and_switched_off_is_the_plan_meant():
     drivers = drivers_of(setting)
     assert [driver.name for driver in drivers] == ["queueing", "fallback"]
     assert [one.percentiles_ns[0] for one in blame(setting, drivers, replay).grid] == [20, 20, 50, 50]
+
+
+def test_in_slices_the_grid_is_the_same():
+    phases = np.array([(0, 1_000, 0, 0, 0), (4, 50_000, 4_000_000, 0, 1_000_000)], dtype=PHASE_DTYPE)
+    profile = ServiceProfile(phases, 1, 2, 1e11)
+    offers = Offers.of_one_stream(np.arange(3_000, dtype=np.int64) * 20_000)
+    services = Services.of_profiles(np.array([[-1, 0]], dtype=np.int32), (profile,))
+    setting = Setting(offers, services, Rules(2, bandwidth_bytes_per_s=1e11))
+    drivers = drivers_of(setting)
+    assert [driver.name for driver in drivers] == ["queueing", "contention"]
+    *between, found = blaming(setting, drivers)
+    assert len(between) >= 4 and not any(between)
+    assert found == blame(setting, drivers, replay)

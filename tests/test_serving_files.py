@@ -44,7 +44,7 @@ name = "code"
 kind = "generation"
 arrivals = { kind = "mmpp", rates_per_s = [1.0, 9.0], dwells_s = [2.0, 1.0], input_tokens = 9 }
 jitter = { kind = "gamma", cv = 0.05 }
-batch = { max = 8, linger_s = 0.01 }
+batch = { max = 8 }
 bind = { length = "seq", batch = "batch" }
 plans = [{ length = 512, batch = 1, plan = "max.json" }]
 fallback = { max_input_tokens = 4096, plan = "unfused" }
@@ -230,8 +230,8 @@ def test_every_key_of_the_contract_is_known_and_what_is_not_simulated_is_refused
     text = caught.value.sentence()
     assert "not simulated in this version" in text and "unknown key" not in text
     for part in (
-        "throttle.thermal = true", "stream[0].kind = 'generation'", "stream[0].generation",
-        "other streams beside closed arrivals",
+        "throttle.thermal = true", "queue.discipline = 'deficit-round-robin' beside generation",
+        "stream[1].arrivals.kind = 'closed' beside generation", "other streams beside closed arrivals",
     ):  # fmt: skip
         assert part in text
 

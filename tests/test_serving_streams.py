@@ -359,3 +359,34 @@ arrivals = { kind = "constant", rate_per_s = 1e9 }
     result = serve(workload(tmp_path, text), machine)
     assert result.requests.slot.tolist() == [0, 1, 2, 3]
     assert parts(result, "off_home") == [0, 100, 100, 200]
+
+
+CLASSES = """slots = 1
+queue = { discipline = "priority" }
+[[stream]]
+name = "long"
+arrivals = { kind = "trace", file = "t.csv" }
+profile = "long.json"
+[[stream]]
+name = "urgent"
+priority = 1
+arrivals = { kind = "trace", file = "t.csv" }
+profile = "short.json"
+"""
+KERNELS = [["launch", 10, 0, 0, 0], ["steady", 90, 0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "preempted", "completion"),
+    [("", [50, 0], [350, 150]), (", preempt = false", [0, 0], [300, 350])],
+)
+def test_a_higher_class_takes_the_slot_at_the_next_launch(tmp_path, rule, preempted, completion):
+    """Three kernels of 100 ns; 50 ns of a higher class come at 20, and start at the launch at 100, or after 300."""
+    profile = {"format": 1, "repeat": 3, "slots": 1, "bandwidth_bytes_per_s": 1e9, "phases": KERNELS}
+    urgent = profile | {"repeat": 1, "phases": [["steady", 50, 0, 0, 0]]}
+    trace = "arrival_ns,input_tokens,output_tokens,stream\n0,1,1,long\n20,1,1,urgent\n"
+    text = CLASSES.replace('"priority" }', f'"priority"{rule} }}')
+    named = {"long__json": json.dumps(profile), "short__json": json.dumps(urgent)}
+    result = serve(workload(tmp_path, text, t__csv=trace, **named))
+    assert parts(result, "preempted") == preempted
+    assert result.requests.completion_ns.tolist() == completion

@@ -148,7 +148,9 @@ def test_leaving_home_pays_until_its_cost_is_even():
     assert found.break_even is not None and found.break_even > 1.25 and not found.endless
 
     def p95(factor: float) -> int:
-        return measure(placed(two_streams(1.0), "home-first", Fraction(round(factor * 1000), 1000)), replay).at("p95")
+        return measure(
+            placed(two_streams(1.0), "home-first", Fraction(round(factor * 1000), 1000)), replay
+        ).at("p95")
 
     assert p95(round(found.break_even, 3)) <= found.static.at("p95") * 1.01
     assert p95(found.break_even * 1.02) > found.static.at("p95") * 0.99

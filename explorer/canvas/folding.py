@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from model.graph.hierarchy import Hierarchy
 from model.plan.plan import Plan
 
-CLOSED_ABOVE = 2_000
-"""Operators; a graph with more opens with its blocks closed (INTERACTION, "Scale")."""
+CLOSED_ABOVE = 200
+"""Operators; a graph with more opens with its blocks closed: so many no longer fit legibly into one view."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ NO_EDITS_YET = "Kernels are still compiling; edits are checked with them. Look a
 class GraphCanvas(QAbstractScrollArea):
     """See the module's docstring."""
 
+    nested_wanted = Signal(int)
+    """Emitted with a control-flow operator whose nested graphs are to be shown."""
     tile_requested = Signal(int)
     """Emitted with a group of the shown plan whose tiles are to be edited."""
     camera_changed = Signal()
@@ -73,6 +75,7 @@ class GraphCanvas(QAbstractScrollArea):
         self._standing = NOTHING  # a refusal that outlives its gesture
         self._hover = Hit(Part.NOTHING)
         self._knife = self._space = False
+        self.read_only = False  # whether it only shows: no hand moves a boundary
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -358,6 +361,8 @@ class GraphCanvas(QAbstractScrollArea):
         return ()
 
     def _may_edit(self) -> bool:
+        if self.read_only:
+            return False
         if not self.document.ready:
             self.document.said.emit(NO_EDITS_YET, "note")
         return self.document.ready
@@ -406,7 +411,8 @@ class GraphCanvas(QAbstractScrollArea):
             self._hover_at(event.position())
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """On a chip, or on a line inside a group: fuse or cut there; a closed block opens, an open one closes."""
+        """On a chip, or on a line inside a group: fuse or cut there; a closed block opens, an open one closes; control
+        flow shows what is inside."""
         if not self.has_scene or event.button() != Qt.MouseButton.LeftButton:
             return
         self.stage.hold()
@@ -415,9 +421,11 @@ class GraphCanvas(QAbstractScrollArea):
             hit.part is Part.CHIP and not self.scene.chip_is_handle[hit.index]
         ):
             self.blocks.turn(hit, self._meant(hit))
-        elif hit.part is Part.CHIP:
+        elif hit.part is Part.OPERATOR and self.scene.graph.operators[hit.index].runs:
+            self.nested_wanted.emit(hit.index)
+        elif hit.part is Part.CHIP and not self.read_only:
             self.toggle_cut(self.scene.chip(hit.index).edge)
-        elif hit.part is Part.EDGE:
+        elif hit.part is Part.EDGE and not self.read_only:
             self.toggle_cut(hit.index)
         else:
             self.mousePressEvent(event)
@@ -666,7 +674,7 @@ class GraphCanvas(QAbstractScrollArea):
     def _place_bar(self) -> None:
         selection = self.document.selection
         busy = self._gesture is not None and self._gesture.moved
-        if not self.has_scene or len(selection) < 2 or busy or self._standing.text:
+        if not self.has_scene or self.read_only or len(selection) < 2 or busy or self._standing.text:
             self.bar.hide()
             return
         left, top, right, bottom = self.stage.hulls_around(selection)

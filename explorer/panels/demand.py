@@ -13,8 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QWheelEvent
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
 
 from model.cost.result import PHASE_KINDS, CostResult
 
@@ -24,9 +23,8 @@ from ..digest import Demand
 from ..document import Document
 from ..names import group_label, group_name, group_tints
 from .panel import Panel
+from .timechart import LEFT, TimeChart, ticks
 
-LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
-"""Room around the plot for its labels."""
 NARROW = 16.0
 """Pixels: no group's name has room in fewer."""
 
@@ -36,20 +34,8 @@ def capped(demand: Demand, port: float) -> Demand:
     return replace(demand, bytes_per_s=np.minimum(demand.bytes_per_s, port))
 
 
-def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers between two ends, roughly `about` of them."""
-    span = high - low
-    if span <= 0 or about < 1:
-        return []
-    rough = span / about
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-class Chart(QWidget):
-    """The plot: wheel zooms at the pointer, drag pans, a click picks a group, double-click shows all."""
+class Chart(TimeChart):
+    """The plot; a click picks a group."""
 
     pointed = Signal(int)
     """Emitted with the phase under the pointer, -1 for none."""
@@ -58,18 +44,16 @@ class Chart(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setMouseTracking(True)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setMinimumHeight(96)
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setAccessibleName("DRAM demand over time")
         self.demand: Demand | None = None
         self.port: float | None = None
         self.group: int | None = None
         self.tints: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-        self.low_s, self.high_s = 0.0, 0.0
-        self._pressed: tuple[QPointF, float] | None = None
-        self._dragged = False
+
+    @property
+    def end_s(self) -> float:
+        """When the request is done."""
+        return self.demand.whole_s if self.demand is not None else 0.0
 
     def sizeHint(self) -> QSize:
         """Wide and low."""
@@ -95,9 +79,6 @@ class Chart(QWidget):
             self.update()
 
     # -- painting ----------------------------------------------------------------------------------
-    def _plot(self) -> QRectF:
-        return QRectF(LEFT, TOP, self.width() - LEFT - RIGHT, self.height() - TOP - BOTTOM)
-
     def paintEvent(self, event: QPaintEvent) -> None:
         """Axes, bars, the port's limit."""
         demand = self.demand
@@ -110,9 +91,7 @@ class Chart(QWidget):
         self._bars(painter, plot, top, demand)
         self._names(painter, plot, demand)
         self._limit(painter, plot, top)
-        if self.hasFocus():
-            painter.setPen(QPen(look.palette().accent, 1))
-            painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
+        self.focus_frame(painter)
         painter.end()
 
     def _axes(self, painter: QPainter, plot: QRectF, top: float) -> None:
@@ -129,15 +108,7 @@ class Chart(QWidget):
                 Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter,
                 label,
             )
-        row = QRectF(0, plot.bottom() + 3, 80, 14)
-        times = ticks(self.low_s, self.high_s, max(2, int(plot.width() / 110)))
-        for value, label in zip(times, look.fmt_ticks(times, "s"), strict=True):
-            x = self._x(plot, value)
-            place = min(max(x - 40, plot.left() - 40), plot.right() - 80)
-            painter.drawText(row.translated(place, 0), Qt.AlignmentFlag.AlignHCenter, label)
-
-    def _x(self, plot: QRectF, time_s: float) -> float:
-        return plot.left() + plot.width() * (time_s - self.low_s) / (self.high_s - self.low_s)
+        self.time_axis(painter, plot)
 
     def _bars(self, painter: QPainter, plot: QRectF, top: float, demand: Demand) -> None:
         colours = look.palette()
@@ -211,86 +182,28 @@ class Chart(QWidget):
     # -- the hand ----------------------------------------------------------------------------------
     def phase_at(self, x: float) -> int:
         """The phase under a place of the widget."""
-        plot, demand = self._plot(), self.demand
-        if demand is None or not plot.left() <= x <= plot.right() or self.high_s <= self.low_s:
-            return -1
-        return demand.at(self.low_s + (x - plot.left()) / plot.width() * (self.high_s - self.low_s))
+        time_s = self.time_at(x)
+        return -1 if self.demand is None or time_s is None else self.demand.at(time_s)
 
-    def show_range(self, low_s: float, high_s: float) -> None:
-        """Show these times, kept within the whole and not closer than a nanosecond."""
-        whole = self.demand.whole_s if self.demand is not None else 0.0
-        span = min(max(high_s - low_s, 1e-9), whole)
-        self.low_s = min(max(0.0, low_s), whole - span)
-        self.high_s = self.low_s + span
-        self.update()
+    def pointed_at(self, at: QPointF) -> None:
+        """Say which phase it is."""
+        self.pointed.emit(self.phase_at(at.x()))
 
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        """Zoom at the pointer; sideways pans."""
-        if self.demand is None or not self.demand.whole_s:
-            return
-        span = self.high_s - self.low_s
-        turn, aside = event.angleDelta().y(), event.angleDelta().x()
-        if abs(aside) > abs(turn):
-            self.show_range(self.low_s - span * aside / 1200, self.high_s - span * aside / 1200)
-        else:
-            plot = self._plot()
-            share = min(1.0, max(0.0, (event.position().x() - plot.left()) / plot.width()))
-            held = self.low_s + share * span
-            wider = span * 0.8 ** (turn / 120)
-            self.show_range(held - share * wider, held + (1 - share) * wider)
-        event.accept()
-
-    def mousePressEvent(self, event: QMouseEvent) -> None:
-        """A press may become a pan or a click."""
-        if event.button() is Qt.MouseButton.LeftButton:
-            self._pressed, self._dragged = (event.position(), self.low_s), False
-
-    def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        """Pan while pressed; else say what is under the pointer."""
-        if self._pressed is None:
-            self.pointed.emit(self.phase_at(event.position().x()))
-            return
-        start, low = self._pressed
-        away = event.position().x() - start.x()
-        if abs(away) > 3:
-            self._dragged = True
-        if self._dragged:
-            span = self.high_s - self.low_s
-            moved = low - away / self._plot().width() * span
-            self.show_range(moved, moved + span)
-
-    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        """A click picks the group."""
-        pressed, self._pressed = self._pressed, None
-        phase = self.phase_at(event.position().x())
-        if pressed is not None and not self._dragged and phase >= 0 and self.demand is not None:
+    def clicked_at(self, x: float) -> None:
+        """Pick the group."""
+        phase = self.phase_at(x)
+        if phase >= 0 and self.demand is not None:
             self.picked.emit(int(self.demand.group[phase]))
-
-    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """Everything."""
-        if self.demand is not None:
-            self.show_range(0.0, self.demand.whole_s)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right pick the group before and after; plus, minus and 0 zoom."""
-        demand, span = self.demand, self.high_s - self.low_s
-        if demand is None or not len(demand.group):
+        demand, key = self.demand, event.key()
+        if demand is None or not len(demand.group) or key not in (Qt.Key.Key_Left, Qt.Key.Key_Right):
             super().keyPressEvent(event)
             return
-        middle = (self.low_s + self.high_s) / 2
-        key = event.key()
-        if key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
-            step = 1 if key == Qt.Key.Key_Right else -1
-            now = self.group if self.group is not None else (-1 if step > 0 else int(demand.group[-1]) + 1)
-            self.picked.emit(min(max(now + step, 0), int(demand.group[-1])))
-        elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal):
-            self.show_range(middle - span * 0.4, middle + span * 0.4)
-        elif key == Qt.Key.Key_Minus:
-            self.show_range(middle - span * 0.625, middle + span * 0.625)
-        elif key == Qt.Key.Key_0:
-            self.show_range(0.0, demand.whole_s)
-        else:
-            super().keyPressEvent(event)
+        step = 1 if key == Qt.Key.Key_Right else -1
+        now = self.group if self.group is not None else (-1 if step > 0 else int(demand.group[-1]) + 1)
+        self.picked.emit(min(max(now + step, 0), int(demand.group[-1])))
 
 
 class DemandProfile(Panel):

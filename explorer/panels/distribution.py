@@ -1,6 +1,7 @@
-"""The distribution of response times: a curve, the baseline dashed, percentiles and the SLO as lines.
+"""The distribution of response times: a curve over a histogram, the baseline dashed, percentiles with their intervals.
 
-Knows `ServingResult`. The curve is thinned from the same requests that the model took the percentiles of.
+Knows `ServingResult`. The curve is thinned from the same requests that the model took the percentiles of. The objective
+is a line that the hand takes hold of: while it moves, the share of requests within it is read off the same requests.
 """
 
 from __future__ import annotations
@@ -10,23 +11,34 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PySide6.QtCore import QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from model.serving.result import ServingResult
 
 from .. import look
+from ..load import DEFAULT_PERCENTILE
 
 POINTS = 256
+BAR = 5
+"""Pixels of one bar of the histogram."""
+GRIP = 6.0
+"""Pixels beside the objective's line at which the hand takes hold of it."""
+STEP = 1.02
+"""One key stroke moves the objective by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A distribution thinned to what a screen can show: times in ns and the share of requests at or below."""
+    """A distribution thinned to what a screen can show: times in ns and the share of requests at or below.
+
+    ``ranked``, int64[n] ns, are all responses in ascending order.
+    """
 
     times_ns: NDArray[np.float64]
     shares: NDArray[np.float64]
+    ranked: NDArray[np.int64]
 
     @staticmethod
     def of(result: ServingResult) -> Curve:
@@ -34,12 +46,19 @@ class Curve:
         response = np.sort(result.requests.completion_ns - result.requests.arrival_ns)
         count = len(response)
         if count == 0:
-            return Curve(np.zeros(0), np.zeros(0))
+            return NO_CURVE
         spread = np.linspace(1, count, min(count, POINTS))
         tail = np.linspace(0.99 * count, count, min(count, POINTS // 4))
         ranks = np.unique(np.ceil(np.concatenate([spread, tail])).astype(np.int64))
         ranks = ranks[(ranks >= 1) & (ranks <= count)]
-        return Curve(response[ranks - 1].astype(np.float64), ranks / count)
+        return Curve(response[ranks - 1].astype(np.float64), ranks / count, response)
+
+    def within(self, ns: float) -> float:
+        """Share of requests that answer within a time."""
+        return float(np.searchsorted(self.ranked, ns, side="right")) / max(1, len(self.ranked))
+
+
+NO_CURVE = Curve(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,13 @@ class TimeAxis:
     def x(self, plot: QRectF, ns: float) -> float:
         """Where a time lies within `plot`, clipped to it."""
         return float(self.xs(plot, np.array([ns]))[0])
+
+    def ns(self, plot: QRectF, x: float) -> float:
+        """The time at a place, within the axis."""
+        share = min(1.0, max(0.0, (x - plot.left()) / max(1.0, plot.width())))
+        if self.logarithmic:
+            return self.left_ns * (self.right_ns / self.left_ns) ** share
+        return self.left_ns + (self.right_ns - self.left_ns) * share
 
     def xs(self, plot: QRectF, ns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Where times lie within `plot`, clipped to it."""
@@ -84,40 +110,133 @@ def label_places(
 class Distribution(QWidget):
     """The share of requests answered within a time; the baseline dashed; percentiles and SLO as lines."""
 
+    limit_set = Signal(int)
+    """Emitted with the objective in ns that the hand has set, when it lets go."""
+
     def __init__(self) -> None:
         super().__init__()
         self.setMinimumHeight(132)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMouseTracking(True)
         self.result: ServingResult | None = None
         self.baseline: ServingResult | None = None
         self.label = ""
-        self._curve = Curve(np.zeros(0), np.zeros(0))
-        self._base_curve = self._curve
+        self.settable = False
+        self._moving_ns: float | None = None  # the objective that the hand set, until a result knows of it
+        self._held = False
+        self._held_axis = TimeAxis(0.0, 1.0, False)
+        self._curve = self._base_curve = NO_CURVE
 
     def sizeHint(self) -> QSize:
         """As in the mockup."""
         return QSize(380, 168)
 
-    def show_results(self, result: ServingResult, baseline: ServingResult | None, label: str) -> None:
-        """Draw `result`, and `baseline` with its label where there is one."""
+    def show_results(
+        self, result: ServingResult, baseline: ServingResult | None, label: str, *, settable: bool = False
+    ) -> None:
+        """Draw `result`, and `baseline` with its label where there is one; `settable`: there can be an objective."""
         if result is not self.result:
+            if not self._held:
+                self._moving_ns = None
             self._curve = Curve.of(result)
         if baseline is not self.baseline:
-            self._base_curve = Curve.of(baseline) if baseline is not None else Curve(np.zeros(0), np.zeros(0))
-        self.result, self.baseline, self.label = result, baseline, label
+            self._base_curve = Curve.of(baseline) if baseline is not None else NO_CURVE
+        self.result, self.baseline, self.label, self.settable = result, baseline, label, settable
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if settable else Qt.FocusPolicy.NoFocus)
         self.setAccessibleDescription(
             f"p50 {look.fmt_ns(result.p50_ns)}, p95 {look.fmt_ns(result.p95_ns)}, "
-            f"p99 {look.fmt_ns(result.p99_ns)}"
+            f"p99 {look.fmt_ns(result.p99_ns)}" + (f", {self._objective()}" if settable else "")
         )
         self.update()
 
+    # -- the objective -----------------------------------------------------------------------------
+    @property
+    def limit_ns(self) -> float | None:
+        """The objective as it is shown: under the hand, else the result's."""
+        if self._moving_ns is not None or self.result is None:
+            return self._moving_ns
+        limit = self.result.slo_response_s
+        return None if limit is None else limit * 1e9
+
+    def _objective(self) -> str:
+        """``SLO 35.0 ms · 91.2 % within, 95.0 % asked``."""
+        limit, result = self.limit_ns, self.result
+        if limit is None or result is None:
+            return "drag to set an objective"
+        asked = result.slo_percentile or DEFAULT_PERCENTILE
+        return (
+            f"SLO {look.fmt_ns(round(limit))} · {look.fmt_percent(self._attained(limit))} within, "
+            f"{look.fmt_percent(asked)} asked"
+        )
+
+    def _attained(self, limit_ns: float) -> float:
+        """The model's figure, but while the hand moves the line."""
+        known = self.result.slo_attainment if self.result is not None else None
+        return known if known is not None and self._moving_ns is None else self._curve.within(limit_ns)
+
+    def _plot(self) -> QRectF:
+        return QRectF(22, 34, self.width() - 34, self.height() - 34 - 22)
+
+    def _grip(self) -> float | None:
+        """Where the hand takes hold of the objective; at the right end where there is none or it lies beyond."""
+        if not self.settable or not len(self._curve.times_ns):
+            return None
+        plot, limit = self._plot(), self.limit_ns
+        return plot.right() if limit is None else self._axis_of().x(plot, limit)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        """Take hold of the objective."""
+        grip = self._grip()
+        near = grip is not None and abs(event.position().x() - grip) <= GRIP
+        if event.button() is Qt.MouseButton.LeftButton and near:
+            self._held_axis, self._held = self._axis_of(), True
+            self._moving_ns = self._held_axis.ns(self._plot(), event.position().x())
+            self.update()
+        else:
+            super().mousePressEvent(event)
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        """Move it; else say by the pointer's shape that it can be moved."""
+        if self._held:
+            self._moving_ns = max(1.0, self._held_axis.ns(self._plot(), event.position().x()))
+            self.update()
+            return
+        grip = self._grip()
+        near = grip is not None and abs(event.position().x() - grip) <= GRIP
+        self.setCursor(Qt.CursorShape.SizeHorCursor if near else Qt.CursorShape.ArrowCursor)
+        self.setToolTip(f"{self._objective()}. Drag the line to set it." if near else "")
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        """Set it."""
+        held, self._held = self._held, False
+        if held and self._moving_ns is not None:
+            self.limit_set.emit(round(self._moving_ns))
+            self.update()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and right move the objective; Escape lets go of it."""
+        key, limit = event.key(), self.limit_ns
+        if key == Qt.Key.Key_Escape and self._held:
+            self._moving_ns, self._held = None, False
+            self.update()
+        elif self.settable and self.result is not None and key in (Qt.Key.Key_Left, Qt.Key.Key_Right):
+            begin = float(self.result.p95_ns) if limit is None else limit
+            self.limit_set.emit(max(1, round(begin * STEP if key == Qt.Key.Key_Right else begin / STEP)))
+        else:
+            super().keyPressEvent(event)
+
+    # -- painting ----------------------------------------------------------------------------------
     def _axis_of(self) -> TimeAxis:
-        """From nothing to a little past p99; logarithmic where the tail is far away."""
+        """From nothing to a little past p99; logarithmic where the tail is far away; held still under the hand."""
+        if self._held:
+            return self._held_axis
         result = self.result
         assert result is not None
         right = max(1.0, float(result.p99_ns) * 1.06)
         if self.baseline is not None and not self.baseline.unstable:
             right = max(right, min(float(self.baseline.p99_ns), 20.0 * right))
+        if result.slo_response_s is not None:
+            right = max(right, min(result.slo_response_s * 1.06e9, 2.0 * right))
         logarithmic = right > 25.0 * max(1.0, float(result.p50_ns))
         return TimeAxis(
             max(1.0, float(self._curve.times_ns[0]) * 0.9) if logarithmic else 0.0, right, logarithmic
@@ -130,8 +249,10 @@ class Distribution(QWidget):
         colours = look.palette()
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        plot = QRectF(22, 34, self.width() - 34, self.height() - 34 - 22)
+        plot = self._plot()
         axis = self._axis_of()
+        self._histogram(painter, plot, axis)
+        self._intervals(painter, plot, axis)
         painter.setPen(QPen(colours.faint, 1))
         painter.drawLine(plot.bottomLeft(), plot.topLeft())
         painter.drawLine(plot.bottomLeft(), plot.bottomRight())
@@ -146,7 +267,41 @@ class Distribution(QWidget):
             self._line(painter, plot, axis, self._base_curve, pen)
         self._line(painter, plot, axis, self._curve, QPen(colours.accent, 2))
         self._ends(painter, plot, axis)
+        if self.hasFocus():
+            painter.setPen(QPen(colours.accent, 1))
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
         painter.end()
+
+    def _histogram(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
+        """Where responses lie: the fullest bar is half as high as the plot."""
+        bars = max(1, int(plot.width() / BAR))
+        edges = [axis.ns(plot, plot.left() + plot.width() * at / bars) for at in range(bars + 1)]
+        counts = np.diff(np.searchsorted(self._curve.ranked, edges, side="right"))
+        most = int(counts.max())
+        if not most:
+            return
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(look.mix(look.palette().panel, look.palette().accent, 0.16))
+        wide = plot.width() / bars
+        painter.drawRects(
+            [
+                QRectF(plot.left() + bar * wide, plot.bottom() - high, wide - 1, high)
+                for bar, high in enumerate((plot.height() / 2 * counts / most).tolist())
+                if high
+            ]
+        )
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+
+    def _intervals(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
+        """A band about each percentile that has an interval."""
+        assert self.result is not None
+        band = QColor(look.palette().accent)
+        band.setAlphaF(0.14)
+        for name, (low, high) in self.result.interval_s:
+            if name != "p999":
+                left, right = axis.x(plot, low * 1e9), axis.x(plot, high * 1e9)
+                painter.fillRect(QRectF(left, plot.top(), max(1.0, right - left), plot.height()), band)
 
     def _line(self, painter: QPainter, plot: QRectF, axis: TimeAxis, curve: Curve, pen: QPen) -> None:
         painter.setPen(pen)
@@ -188,20 +343,34 @@ class Distribution(QWidget):
         return f"{name} {look.fmt_ns(ns).split(' ')[0]} ± {half:.2g} {unit}"
 
     def _slo(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
-        assert self.result is not None
-        limit = self.result.slo_response_s
-        if limit is None or limit * 1e9 > axis.right_ns:
-            return
+        result, limit = self.result, self.limit_ns
+        assert result is not None
         colours = look.palette()
-        missed = self.result.p95_ns > limit * 1e9
-        painter.setPen(QPen(colours.bad if missed else colours.good, 1.5))
-        at = axis.x(plot, limit * 1e9)
-        painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
         painter.setFont(look.font(look.TINY, strong=True))
-        text = f"SLO {look.fmt_seconds(limit)}"
-        width = painter.fontMetrics().horizontalAdvance(text)
-        start = at - width - 4 if at - width - 4 > plot.left() else at + 4
-        painter.drawText(QRectF(start, plot.bottom() - 16, width + 2, 14), Qt.AlignmentFlag.AlignLeft, text)
+        metrics = painter.fontMetrics()
+        if limit is None:
+            if self.settable:
+                text = "◂ SLO: drag"
+                wide = metrics.horizontalAdvance(text)
+                painter.setPen(QPen(colours.muted, 1.5))
+                painter.drawLine(QPointF(plot.right(), plot.bottom() - 22), plot.bottomRight())
+                row = QRectF(plot.right() - wide - 6, plot.bottom() - 20, wide + 2, 14)
+                painter.drawText(row, Qt.AlignmentFlag.AlignLeft, text)
+            return
+        missed = self._attained(limit) < (result.slo_percentile or DEFAULT_PERCENTILE)
+        colour = colours.bad if missed else colours.good
+        painter.setPen(QPen(colour, 2.0 if self._held else 1.5))
+        at = axis.x(plot, limit)
+        painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
+        painter.fillRect(QRectF(at - 3, plot.bottom() - 4, 6, 8), colour)  # what the hand takes hold of
+        beyond = " ▸" if limit > axis.right_ns else ""
+        sign = "✕" if missed else "✓"
+        text = f"{sign} SLO {look.fmt_ns(round(limit))} · {look.fmt_percent(self._attained(limit))} within{beyond}"
+        wide = metrics.horizontalAdvance(text)
+        start = at - wide - 6 if at - wide - 6 > plot.left() else at + 6
+        plate = QRectF(start - 2, plot.bottom() - 18, wide + 4, 14)
+        painter.fillRect(plate, colours.panel)
+        painter.drawText(plate.adjusted(2, 0, 2, 0), Qt.AlignmentFlag.AlignLeft, text)
 
     def _ends(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
         colours = look.palette()

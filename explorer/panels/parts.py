@@ -6,7 +6,7 @@ Knows the names of SERVING-MODEL's parts. The parts sum to the percentile exactl
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtGui import QBrush, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from model.serving.result import ServingResult
@@ -32,6 +32,7 @@ HUES = {
     "base": 2,
     "fallback": 3,
     "stall_burst": 1,
+    "stall_steady": 3,
     "stall_spill": 4,
     "batch_wait": 6,
 }
@@ -135,6 +136,11 @@ class Parts(QWidget):
                     painter.setPen(look.text_on(fill))
                     painter.drawText(bar, Qt.AlignmentFlag.AlignCenter, number)
                 left += wide
+            elif positive:  # signed: it takes back what the others add
+                wide = max(2.0, self.width() * -ns / positive)
+                relief = QBrush(colours.text, Qt.BrushStyle.BDiagPattern)
+                painter.fillRect(QRectF(self.width() - wide, 0, wide, self.BAR), relief)
+                painter.fillRect(QRectF(self.width() - wide, 0, wide, 3), fill)
             painter.fillRect(QRectF(place.left(), place.top() + 4, 8, 8), fill)
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)

@@ -53,7 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--what-if",
         default="",
         metavar="ASK,…",
-        help="load, batch, rate (the highest within the objective), ramp (what breaks first), placement, poisson",
+        help="load, batch, rate (the highest within the objective), ramp (what breaks first), placement, "
+        "poisson, heat (an hour of it)",
     )
     lengths = parser.add_argument_group("lengths of compiled plans, instead of a replay")
     lengths.add_argument(

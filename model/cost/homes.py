@@ -29,9 +29,14 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
     """
     knobs = Knobs(problem, group)
     found = _chosen_homes(problem, knobs, frozenset())
-    if found.misfit_bytes:
+    if not _fits(problem, found):
         found = _with_spills(problem, knobs, found)
     return found
+
+
+def _fits(problem: Problem, mapping: Mapping) -> bool:
+    """Whether the buffer holds it. The search does without the element loops, under which a tile may be smaller."""
+    return not mapping.misfit_bytes or _held_bytes(problem, mapping)[0] <= problem.machine.capacity_bytes
 
 
 def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
@@ -52,7 +57,7 @@ def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
             continue
         spilled.append(local)
         trial = _chosen_homes(problem, knobs, frozenset(spilled))
-        if not trial.misfit_bytes:
+        if _fits(problem, trial):
             fitting = trial
             break
     if fitting is None:
@@ -60,7 +65,7 @@ def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
     for local in spilled[:-1]:
         fewer = frozenset(spilled) - {local}
         trial = _chosen_homes(problem, knobs, fewer)
-        if not trial.misfit_bytes:
+        if _fits(problem, trial):
             spilled.remove(local)
             fitting = trial
     return fitting

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..terminal import columns, quantity
 from .lengths import Choice, Lengths
-from .result import BuildUp, ServingResult, StreamResult
+from .result import BuildUp, ServingResult, StreamResult, TokenResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
 
@@ -39,6 +39,8 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
+        if result.tokens is not None:
+            out |= _tokens(result.tokens)
     if result.build_up is not None:
         out["build_up"] = asdict(result.build_up) | {"busiest_rate_rps": result.build_up.busiest_rate_per_s}
     out["sum_response_ns"] = result.sum_response_ns
@@ -53,7 +55,7 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         out["jain"]["slots"] = result.jain_slots
         out["slots"] = [
             {"utilisation": share, "busy_ns": busy, "requests": served}
-            for share, busy, served in _slots(result)
+            for share, busy, served in slots_of(result)
         ]
     if result.slo_attainment is not None:
         if result.slo_percentile is not None:
@@ -65,9 +67,37 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
     out["fallback_share"] = result.fallback_share
     out["padding_share"] = result.padding_share
     out["throttled_s"] = result.throttled_ns * 1e-9
+    if result.warmed is not None:
+        heat = result.warmed
+        out["thermal"] = {
+            "peak_die_c": heat.peak_die_c,
+            "peak_sink_c": heat.peak_sink_c,
+            "end_sink_c": heat.sink_c,
+            "low_clock_s": heat.low_clock_ns * 1e-9,
+            "capped_batches": heat.capped,
+            "energy_j": heat.energy_j,
+        }
     if not result.unstable:
         out["jitter_s"] = result.jitter_s
     out["notes"] = list(result.notes)
+    return out
+
+
+def _tokens(tokens: TokenResult) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "output_tokens": tokens.output_tokens,
+        "tokens_per_s": tokens.tokens_per_s,
+    }
+    if tokens.kv_peak_bytes:
+        out["kv_peak_bytes"] = tokens.kv_peak_bytes
+    for name, values, mean in (
+        ("ttft", tokens.ttft_ns, tokens.ttft_mean_s),
+        ("tpot", tokens.tpot_ns, tokens.tpot_mean_s),
+    ):
+        if values:
+            out[name] = {f"{short}_s": ns * 1e-9 for (short, _), ns in zip(_NAMES, values, strict=True)}
+            out[name] |= {f"{short}_ns": ns for (short, _), ns in zip(_NAMES, values, strict=True)}
+            out[name]["mean_s"] = mean
     return out
 
 
@@ -86,9 +116,9 @@ def _stream(stream: StreamResult, unstable: bool) -> dict[str, Any]:
 
 
 def _mean_batch(result: ServingResult) -> float:
-    """Requests over batches."""
+    """Requests over batches, or over iterations those that ran in them."""
     batches = sum(count for _, count in result.batch_sizes)
-    return result.requests.arrival_ns.size / batches if batches else 1.0
+    return sum(size * count for size, count in result.batch_sizes) / batches if batches else 1.0
 
 
 def _percentiles(result: ServingResult) -> tuple[tuple[str, int], ...]:
@@ -96,7 +126,7 @@ def _percentiles(result: ServingResult) -> tuple[tuple[str, int], ...]:
     return tuple((name, value) for (name, _), value in zip(_NAMES, values, strict=True))
 
 
-def _slots(result: ServingResult) -> list[tuple[float, int, int]]:
+def slots_of(result: ServingResult) -> list[tuple[float, int, int]]:
     """Per slot (busy share of the time from first arrival to last completion, busy ns, requests)."""
     requests = result.requests
     span = int(requests.completion_ns.max()) - int(requests.arrival_ns[0])
@@ -132,13 +162,27 @@ def serving_text(result: ServingResult) -> str:
     if any(size > 1 for size, _ in result.batch_sizes):
         batches = sum(number for _, number in result.batch_sizes)
         largest = max(size for size, _ in result.batch_sizes)
-        lines += ["", f"{batches:,} batches of {_mean_batch(result):.3g} on average, {largest} at most"]
+        what = "batches" if result.tokens is None else "iterations"
+        lines += ["", f"{batches:,} {what} of {_mean_batch(result):.3g} on average, {largest} at most"]
+    if result.tokens is not None:
+        peak = result.tokens.kv_peak_bytes
+        held = f", at most {quantity(peak, 'B')} of KV cache" if peak else ""
+        lines.append(
+            f"{result.tokens.output_tokens:,} tokens, {result.tokens.tokens_per_s:,.4g} tokens/s{held}"
+        )
+    if result.warmed is not None:
+        heat = result.warmed
+        capped = f", {heat.capped:,} batches slowed by the power cap" if heat.capped else ""
+        lines.append(
+            f"die at most {heat.peak_die_c:.1f} °C, sink {heat.peak_sink_c:.1f} °C, clock low for "
+            f"{quantity(heat.low_clock_ns * 1e-9, 's')}{capped}"
+        )
     shares = (("fell back", result.fallback_share), ("of the service time is padding", result.padding_share))
     lines += [f"{share:.2%} {what}" for what, share in shares if share > 0.0]
     if result.throttled_ns:
         lines.append(f"throttled for {quantity(result.throttled_ns * 1e-9, 's')}")
     if len(result.slot_busy_ns) > 1:
-        shares = [share for share, _, _ in _slots(result)]
+        shares = [share for share, _, _ in slots_of(result)]
         mean = sum(shares) / len(shares)
         lines += [
             "",
@@ -203,7 +247,7 @@ def _build_up_table(built: BuildUp, mean_per_s: float) -> str:
 def _tail_table(result: ServingResult, count: int) -> str:
     """Response by percentile (nearest rank), its interval, and the parts that sum to it."""
     parts = {name: dict(amounts) for name, amounts in result.parts}
-    rows: list[tuple[str, ...]] = [("", "p50", "p95", "p99", "p99.9", "max", "mean")]
+    rows: list[tuple[str, ...]] = [("", *(label for _, label in _NAMES), "max", "mean")]
     whole = [quantity(value * 1e-9, "s") for _, value in _percentiles(result)]
     mean = result.sum_response_ns / count
     rows.append(("response", *whole, quantity(result.max_ns * 1e-9, "s"), quantity(mean * 1e-9, "s")))
@@ -218,6 +262,15 @@ def _tail_table(result: ServingResult, count: int) -> str:
         label = "  while a slot idles" if part == "queue_imbalance" else f"  {part.replace('_', ' ')}"
         cells = [quantity(parts[name][part] * 1e-9, "s") for name in ("p50", "p95", "p99")]
         rows.append((label, *cells, "", "", quantity(parts["mean"][part] * 1e-9, "s")))
+    if result.tokens is not None:
+        tokens = result.tokens
+        for name, values, mean_s in (
+            ("time to first token", tokens.ttft_ns, tokens.ttft_mean_s),
+            ("time per output token", tokens.tpot_ns, tokens.tpot_mean_s),
+        ):
+            if values:
+                cells = [quantity(value * 1e-9, "s") for value in values]
+                rows.append((name, *cells, "", quantity(mean_s, "s")))
     return columns(rows, right=range(1, 7))
 
 
@@ -293,7 +346,11 @@ def _what_if_text(answer: Mapping[str, Any]) -> str:
     rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
     for name, point in points:
         batch = (
-            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}" if "batch" in point else name
+            f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}"
+            if "batch" in point
+            else f"from {quantity(point['from_s'], 's')} on, die {point['die_c']:.1f} °C"
+            if "die_c" in point
+            else name
         )
         times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
         rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))

@@ -1,21 +1,22 @@
 """Which driver a percentile is owed to: Shapley values over all combinations of drivers on and off.
 
-Knows what switching a driver off means for `rules.py`'s values; a replay is handed in. The same requests are replayed
-in every combination, so that differences are the drivers' alone. A driver's value is its mean effect over all orders in
-which drivers could be switched on (Shapley 1953): it depends on no order, the values sum to the whole effect exactly,
-and one may be negative, where a driver relieves others.
+Knows what switching a driver off means for `rules.py`'s values; a replay is handed in, or run in slices. The same
+requests are replayed in every combination, so that differences are the drivers' alone. A driver's value is its mean
+effect over all orders in which drivers could be switched on (Shapley 1953): it depends on no order, the values sum to
+the whole effect exactly, and one may be negative, where a driver relieves others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .exact import Replay
 from .rules import Offers, Replayed, Rules, Services
 from .tail import exact_sum, rank_of, ranked
 
@@ -97,7 +98,8 @@ def drivers_of(setting: Setting) -> tuple[Driver, ...]:
         "fallback": bool((offers.fallback[:, 0] != offers.fallback[:, 1]).any())
         or (setting.instead is not None and bool((setting.instead[offers.plan] >= 0).any())),
         "static_partition": rules.placement in _PARTITIONED,
-        "throttle": rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0,
+        "throttle": rules.heat is not None
+        or (rules.throttle_edges_ns is not None and rules.throttle_edges_ns.size > 0),
         "contention": math.isfinite(rules.bandwidth_bytes_per_s)
         and any(profile.bytes > 0 for profile in services.profiles),
     }
@@ -116,6 +118,9 @@ def _without_fallback(setting: Setting) -> Setting:
     if setting.instead is not None:
         meant = setting.instead[offers.plan]
         offers = replace(offers, plan=np.where(meant >= 0, meant, offers.plan))
+    if offers.generation is not None:
+        streams = tuple(replace(each, beyond=(1, 1)) for each in offers.generation.streams)
+        offers = replace(offers, generation=replace(offers.generation, streams=streams))
     return replace(setting, offers=offers)
 
 
@@ -123,7 +128,7 @@ _OFF: dict[str, Callable[[Setting], Setting]] = {
     "queueing": lambda setting: _rules(setting, slots=None),  # a slot for each request
     "fallback": _without_fallback,
     "static_partition": lambda setting: _rules(setting, placement="dynamic"),
-    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None),
+    "throttle": lambda setting: _rules(setting, throttle_edges_ns=None, heat=None),
     "contention": lambda setting: _rules(setting, bandwidth_bytes_per_s=math.inf),
 }
 
@@ -141,11 +146,34 @@ def blame(setting: Setting, drivers: Sequence[Driver], run: Run) -> Blame:
     grid: list[Coalition] = []
     for mask in range(1 << len(drivers)):
         one = switched(setting, drivers, mask)
-        done = run(one.offers, one.services, one.rules)
-        response = done.completion_ns - one.offers.arrival_ns
-        at = ranked(response, [rank_of(share, response.size) for _, share in BLAMED])
-        on = tuple(driver.name for place, driver in enumerate(drivers) if mask >> place & 1)
-        grid.append(Coalition(on, tuple(at), _overloaded(one, done)))
+        grid.append(_coalition(one, drivers, mask, run(one.offers, one.services, one.rules)))
+    return _split(drivers, grid)
+
+
+def blaming(setting: Setting, drivers: Sequence[Driver]) -> Iterator[Blame | None]:
+    """`blame` by exact replays in slices: None after each, and the answer in the end."""
+    grid: list[Coalition] = []
+    for mask in range(1 << len(drivers)):
+        one = switched(setting, drivers, mask)
+        replay = Replay(one.offers, one.services, one.rules)
+        while not replay.step(_SLICE_EVENTS):
+            yield None
+        grid.append(_coalition(one, drivers, mask, replay.result()))
+        yield None
+    yield _split(drivers, grid)
+
+
+_SLICE_EVENTS = 20_000  # with a slot for each request an event costs what there is in service
+
+
+def _coalition(one: Setting, drivers: Sequence[Driver], mask: int, done: Replayed) -> Coalition:
+    response = done.completion_ns - one.offers.arrival_ns
+    at = ranked(response, [rank_of(share, response.size) for _, share in BLAMED])
+    on = tuple(driver.name for place, driver in enumerate(drivers) if mask >> place & 1)
+    return Coalition(on, tuple(at), _overloaded(one, done))
+
+
+def _split(drivers: Sequence[Driver], grid: Sequence[Coalition]) -> Blame:
     names = tuple(driver.name for driver in drivers)
     values = tuple(
         (name, tuple(zip(names, shapley([one.percentiles_ns[place] for one in grid]), strict=True)))
@@ -183,6 +211,11 @@ def _overloaded(setting: Setting, done: Replayed) -> bool:
     span = int(arrival[-1] - arrival[0])
     if rules.slots is None or span == 0:
         return False
+    if done.generated is not None:
+        busy = done.generated.busy_ns
+        return exact_sum(busy) >= rules.slots * span or (
+            rules.placement in _PARTITIONED and int(busy.max()) >= span
+        )
     work = done.completion_ns - done.start_ns
     if (done.batch > 1).any():
         work = work // done.batch  # of a batch, each its part

@@ -22,6 +22,7 @@ from .phases import (
     F_REST,
     F_SIZE,
     F_STRETCH,
+    F_WATTS,
     LAUNCH,
     M_KIND,
     NEVER,
@@ -52,6 +53,7 @@ from .phases import (
     share,
     split_stall,
 )
+from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm
 
 # Columns of ``offer``: int64[n, OFFER_COLUMNS].
 Q_STREAM, Q_PLAN, Q_OWN, Q_PAD, Q_PAD_DEN, Q_FALL, Q_FALL_DEN = range(7)
@@ -88,12 +90,15 @@ FINISHED, MORE, MORE_SLOTS = range(3)
 
 
 @kernel(
-    "int64(int64, int64, int64[::1], int64[:,::1], float64[::1], int64[:,::1], int64[:,::1])",
+    "int64(int64, int64, int64[::1], int64[:,::1], float64[::1], int64[:,::1], int64[:,::1], float64)",
     inline=True,
     borrows=True,
 )
-def alone(first, count, queue, offer, size, base, launch):
-    """Ns that the batch queue[first : first + count] takes alone, before fallback."""
+def alone(first, count, queue, offer, size, base, launch, clock):
+    """Ns that the batch queue[first : first + count] takes alone at that clock, before fallback.
+
+    ``base`` is the clock's own; what requests add to it is computed.
+    """
     q = queue[first]
     plan = offer[q, Q_PLAN]
     own = offer[q, Q_OWN]
@@ -102,6 +107,8 @@ def alone(first, count, queue, offer, size, base, launch):
         own += offer[queue[k], Q_OWN]
         mean += size[queue[k]]
     mean /= count
+    if clock != 1.0:
+        own = round(own / clock)
     fixed = launch[plan, count]
     rest = base[plan, count] - fixed + own
     if mean != 1.0:
@@ -199,7 +206,9 @@ def asked(lane, lanes, queue, offer, size, base, launch):
     first = lanes[lane, G_HEAD]
     count = min(lanes[lane, G_BATCH], lanes[lane, G_TAIL] - first)
     q = queue[first]
-    return alone(first, count, queue, offer, size, base, launch) * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
+    return (
+        alone(first, count, queue, offer, size, base, launch, 1.0) * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
+    )
 
 
 @kernel(
@@ -274,7 +283,7 @@ def by_deficit(
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
-    "int64[:,::1])",
+    "int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1])",
     borrows=True,
 )
 def advance(
@@ -312,6 +321,11 @@ def advance(
     slot_of,
     leader,  # the oldest request of the batch
     parts,
+    heat,  # of `thermal_kernels`; empty: nothing warms
+    joules,  # float64[plans, largest batch + 1]; below 0: what a slot at work draws
+    low_base,  # `base` and `profile_of` at the low clock
+    low_profile_of,
+    die_c,  # float64[n], filled where something warms
 ):
     """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
     count, capacity = arrival.size, slot.shape[1]
@@ -321,6 +335,7 @@ def advance(
     now, following = state[X_NOW], state[X_NEXT]
     busy, used, waiting, suspended = state[X_BUSY], state[X_USED], state[X_WAITING], state[X_HELD]
     preempt, room = rule[R_PREEMPT] != 0, held.shape[1]
+    warms = heat.size > 0
     cut_short = state[X_CUT_SHORT] != 0
     answer, events = MORE, 0
     while events < budget:
@@ -346,6 +361,8 @@ def advance(
             break
         now = moment
         changed, cut_short = cut_short, False
+        if warms:
+            warm(now, heat)
 
         while following < count and arrival[following] <= now:
             lanes[lane_of[following], G_TAIL] += 1
@@ -445,16 +462,31 @@ def advance(
             filled = arrival[q] + lanes[lane, G_LINGER]
             if together == lanes[lane, G_BATCH]:
                 filled = min(filled, arrival[queue[first + together - 1]])
-            alone_ns = alone(first, together, queue, offer, size, base, launch)
+            alone_ns = alone(first, together, queue, offer, size, base, launch, 1.0)
             after_fallback = alone_ns
             if offer[q, Q_FALL] != offer[q, Q_FALL_DEN]:
                 after_fallback = alone_ns * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
             after_home = after_fallback
             if rule[R_OFF_HOME] != 0:
                 after_home = after_fallback * off_home[stream, j, 0] // off_home[stream, j, 1]
-            service = after_home
+            runs, service, low = alone_ns, after_home, False
+            if warms:
+                joule = joules[plan, together]
+                watts = joule * 1e9 / max(1, after_home) if joule >= 0.0 else heat[H_BUSY]
+                low = clock_is_low(watts, used, slot, flow, heat)
+                if low:
+                    runs = alone(first, together, queue, offer, size, low_base, launch, heat[H_CLOCK])
+                    service = runs
+                    if offer[q, Q_FALL] != offer[q, Q_FALL_DEN]:
+                        service = service * offer[q, Q_FALL] // offer[q, Q_FALL_DEN]
+                    if rule[R_OFF_HOME] != 0:
+                        service = service * off_home[stream, j, 0] // off_home[stream, j, 1]
+                    watts *= after_home / max(1, service)  # the same energy in more time
+                flow[F_WATTS, j] = watts
             if edges.size > 0 and inside(now, edges):
-                service = after_home * rule[R_NUM] // rule[R_DEN]
+                service = service * rule[R_NUM] // rule[R_DEN]
+                if warms:
+                    flow[F_WATTS, j] *= rule[R_DEN] / rule[R_NUM]
             oldest_one = q
             for k in range(first, first + together):
                 q = queue[k]
@@ -468,8 +500,12 @@ def advance(
                     after_home - after_fallback,
                 )
                 parts[q, P_THROTTLE] = service - after_home
+                if warms:
+                    die_c[q] = heat[H_DIE]
 
-            which = profile_of[plan, together] if shared else -1
+            which = -1
+            if shared:
+                which = low_profile_of[plan, together] if low else profile_of[plan, together]
             goes_on = service > 0
             slot[S_REPEATS, j] = 0
             if goes_on and which < 0:
@@ -481,7 +517,7 @@ def advance(
                 for k in range(first, first + together):
                     mean += size[queue[k]]
                 flow[F_SIZE, j] = mean / together
-                flow[F_STRETCH, j] = 1.0 if service == alone_ns else service / alone_ns
+                flow[F_STRETCH, j] = 1.0 if service == runs else service / runs
                 slot[S_PROFILE, j], slot[S_ROW, j] = which, profile[which, 0]
                 slot[S_REPEATS, j], slot[S_SERVICE, j] = profile[which, 2], service
                 slot[S_FIXED, j], slot[S_SCALED, j], slot[S_REACHED, j] = 0, 0, 0
@@ -504,6 +540,8 @@ def advance(
             break
         if shared and changed:
             share(now, used, slot, flow, pool, loss)
+        if warms:
+            heat[H_WATTS] = drawn(used, slot, flow, heat)
     state[X_NOW], state[X_NEXT] = now, following
     state[X_BUSY], state[X_USED], state[X_WAITING], state[X_HELD] = busy, used, waiting, suspended
     state[X_CUT_SHORT] = cut_short

@@ -13,7 +13,21 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from . import events as ev
 from . import phases as ph
+from .generation_run import Iterations
+from .layout import (
+    contended,
+    heat_arrays,
+    home_arrays,
+    idle_slots,
+    phase_arrays,
+    pool_arrays,
+    preempts,
+    rule_array,
+    warmed,
+    window_edges,
+)
 from .replay import ANY, OWN, OWN_FIRST, TURN, replay_placed, replay_round_robin, replay_shared
+from .result import Warmed
 from .rules import PARTS, Factors, Offers, Replayed, Rules, Services, Times
 
 SLICE_EVENTS = 400_000
@@ -46,13 +60,19 @@ class Replay:
     def __init__(self, offers: Offers, services: Services, rules: Rules) -> None:
         _check(offers, services, rules)
         self._offers, self._services, self._rules = offers, services, rules
-        self._contended = _contended(services, rules)
-        self._alone: _Run | _Plain
+        self._alone: _Run | _Plain | Iterations
+        self._shared: _Run | Iterations | None = None
+        if offers.generation is not None:
+            self._alone = Iterations(offers, offers.generation, services, rules, shared=False)
+            if contended(services, rules):
+                self._shared = Iterations(offers, offers.generation, services, rules, shared=True)
+            return
         if _is_plain(rules):
             self._alone = _Plain(offers, services, rules)
         else:
             self._alone = _Run(offers, services, rules, shared=False)
-        self._shared = _Run(offers, services, rules, shared=True) if self._contended else None
+        if contended(services, rules):
+            self._shared = _Run(offers, services, rules, shared=True)
 
     @property
     def progress(self) -> float:
@@ -74,7 +94,9 @@ class Replay:
         arrival = self._offers.arrival_ns
         ready = np.maximum(arrival, alone.full)
         queue = alone.start - ready
-        if _one_line(self._rules):
+        if isinstance(alone, Iterations):
+            beside_idle = alone.beside_idle
+        elif _one_line(self._rules):
             beside_idle = np.zeros_like(queue)  # one line for all slots: who waits, waits while all are busy
         else:
             beside_idle = _beside_idle(ready, alone, self._rules.slots)
@@ -86,13 +108,23 @@ class Replay:
             "contention_queue": run.start - alone.start,
             **run.parts(),
         }
-        parts = tuple((name, found.get(name, nothing)) for name in PARTS)
-        batch = np.bincount(run.leader, minlength=arrival.size)[run.leader].astype(np.int32)
+        if self._offers.generation is not None:
+            names = (*PARTS[: PARTS.index("base")], "interleaved", *PARTS[PARTS.index("base") :])
+        else:
+            names = PARTS
+        parts = tuple((name, found.get(name, nothing)) for name in names)
+        generated = run.generated() if isinstance(run, Iterations) else None
+        if isinstance(run, Iterations):
+            batch, leader = run.mean_batch, np.arange(arrival.size)
+        else:
+            leader = run.leader
+            batch = np.bincount(leader, minlength=arrival.size)[leader].astype(np.int32)
         # Of endless slots each batch has its own, whichever of the arrays' columns it was kept in.
-        slot = run.slot_of if self._rules.slots is not None else run.leader.astype(np.int32)
+        slot = run.slot_of if self._rules.slots is not None else leader.astype(np.int32)
         for array in (run.start, run.completion, slot, batch, *(values for _, values in parts)):
             array.setflags(write=False)
-        return Replayed(run.start, run.completion, slot, batch, parts)
+        heat = None if isinstance(run, _Plain) else run.warmed()
+        return Replayed(run.start, run.completion, slot, batch, parts, generated, heat)
 
 
 def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
@@ -136,17 +168,17 @@ class _Plain:
         own, asked = _times(base, offers.padding), _times(base, offers.fallback)
         filled = (self.start, self.completion, self.slot_of)
         if rules.slots is None:
-            replay_round_robin(arrival, asked, arrival.size, _edges(rules), *rules.throttle, *filled)
+            replay_round_robin(arrival, asked, arrival.size, window_edges(rules), *rules.throttle, *filled)
         elif rules.placement == "round-robin" and rules.off_home is None:
-            replay_round_robin(arrival, asked, rules.slots, _edges(rules), *rules.throttle, *filled)
+            replay_round_robin(arrival, asked, rules.slots, window_edges(rules), *rules.throttle, *filled)
         elif rules.placement == "dynamic" and rules.off_home is None:
-            replay_shared(arrival, asked, rules.slots, _edges(rules), *rules.throttle, *filled)
+            replay_shared(arrival, asked, rules.slots, window_edges(rules), *rules.throttle, *filled)
         else:
-            home, off_home = _homes(rules, rules.slots)
+            home, off_home = home_arrays(rules, rules.slots)
             stream = np.array(offers.stream, np.int64)
             kind = _PLAIN_PLACEMENTS[rules.placement]
             replay_placed(
-                arrival, asked, stream, kind, home, off_home, _edges(rules), *rules.throttle, *filled
+                arrival, asked, stream, kind, home, off_home, window_edges(rules), *rules.throttle, *filled
             )
             if rules.off_home is not None:
                 longer = _times(asked, off_home[stream, self.slot_of])
@@ -187,9 +219,12 @@ class _Run:
         table[:, ev.Q_PAD : ev.Q_PAD_DEN + 1] = offers.padding
         table[:, ev.Q_FALL : ev.Q_FALL_DEN + 1] = offers.fallback
         lane_of, queue, lanes, allowed = _lanes(offers, rules, slots)
-        home, off_home = _homes(rules, slots)
-        profile, phase, demand = _phases(services)
-        pool, pool_of = _pools(rules)
+        home, off_home = home_arrays(rules, slots)
+        services, self._heat, joules, low_base, low_profile_of = heat_arrays(services, rules)
+        self._die = np.zeros(count if self._heat.size else 0, np.float64)
+        self._warms = (self._heat, joules, low_base, low_profile_of, self._die)
+        profile, phase, demand = phase_arrays(services)
+        pool, pool_of = pool_arrays(rules)
         if not shared:
             pool[ph.B_BANDWIDTH] = np.inf
         self.state = np.zeros(ev.STATES, np.int64)
@@ -200,16 +235,16 @@ class _Run:
         self.slot_of = np.zeros(count, np.int32)
         self.leader = np.zeros(count, np.int64)
         self._parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
-        self._slot, self._flow = _idle(slots)
+        self._slot, self._flow = idle_slots(slots)
         # A slot's batch is suspended for one of higher priority, that one for one of yet higher priority ...
         classes = len({stream.priority for stream in rules.streams})
-        self._held = _idle(slots * classes if _preempts(rules) else 0)
+        self._held = idle_slots(slots * classes if preempts(rules) else 0)
         self._before = (
-            _rule(rules, shared),
+            rule_array(rules, shared),
             self.state,
             pool,
             rules.efficiency_loss,
-            _edges(rules),
+            window_edges(rules),
             np.array(offers.arrival_ns, np.int64),
             table,
             np.array(offers.size, np.float64),
@@ -251,66 +286,24 @@ class _Run:
             self.slot_of,
             self.leader,
             self._parts,
+            *self._warms,
         )
         if self._answer == ev.MORE_SLOTS:
-            slot, flow = _idle(self._slot.shape[1])
+            slot, flow = idle_slots(self._slot.shape[1])
             self._slot = np.hstack((self._slot, slot))
             self._flow = np.hstack((self._flow, flow))
         return self._answer == ev.FINISHED
+
+    def warmed(self) -> Warmed | None:
+        """What heat did; None where nothing warms."""
+        return warmed(self._heat, self._die)
 
     def parts(self) -> dict[str, Times]:
         """Parts of the service time, each int64[n]."""
         return {name: np.ascontiguousarray(self._parts[:, column]) for name, column in _COLUMNS.items()}
 
 
-def _homes(rules: Rules, slots: int) -> tuple[NDArray[np.bool_], Factors]:
-    """bool[streams, slots]: which are a stream's own; and the factor on each, int64[streams, slots, 2]."""
-    home = np.zeros((len(rules.streams), slots), np.bool_)
-    off_home = np.ones((len(rules.streams), slots, 2), np.int64)
-    if rules.slots is not None:
-        if rules.placement in ("static", "home-first", "stealing"):
-            for index, stream in enumerate(rules.streams):
-                home[index, list(stream.home)] = True
-        if rules.off_home is not None:
-            off_home[:] = rules.off_home
-    return home, off_home
-
-
-def _idle(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    slot = np.zeros((ph.SLOT_ROWS, slots), np.int64)
-    slot[ph.S_END] = slot[ph.S_BEGIN] = ph.NEVER
-    return slot, np.zeros((ph.FLOW_ROWS, slots), np.float64)
-
-
-_PLACEMENTS = {
-    "dynamic": ev.LEAST_FREE,
-    "static": ev.BOUND,
-    "round-robin": ev.BOUND,
-    "home-first": ev.HOME_FIRST,
-    "stealing": ev.STEALING,
-}
 _PLAIN_PLACEMENTS = {"dynamic": ANY, "static": OWN, "round-robin": TURN, "home-first": OWN_FIRST}
-_DISCIPLINES = {"fifo": ev.FIFO, "priority": ev.PRIORITY, "deficit-round-robin": ev.DEFICIT}
-
-
-def _rule(rules: Rules, shared: bool) -> Times:
-    rule = np.zeros(ev.RULES, np.int64)
-    unlimited = rules.slots is None
-    rule[ev.R_PLACEMENT] = ev.LOWEST if unlimited else _PLACEMENTS[rules.placement]
-    rule[ev.R_DISCIPLINE] = _DISCIPLINES[rules.discipline]
-    limits = [limit for limit in (rules.slots, rules.admission_limit) if limit is not None]
-    rule[ev.R_LIMIT] = min(limits, default=ph.NEVER)
-    rule[ev.R_LINGERS] = any(stream.batch > 1 and stream.linger_ns > 0 for stream in rules.streams)
-    rule[ev.R_OFF_HOME] = rules.off_home is not None and not unlimited
-    rule[ev.R_SHARED] = shared or _preempts(rules)  # launches are phases
-    rule[ev.R_NUM], rule[ev.R_DEN] = rules.throttle
-    rule[ev.R_PREEMPT] = _preempts(rules)
-    return rule
-
-
-def _edges(rules: Rules) -> Times:
-    edges = rules.throttle_edges_ns
-    return np.zeros(0, np.int64) if edges is None else np.array(edges, np.int64)
 
 
 def _lanes(
@@ -359,52 +352,6 @@ def _lanes(
     return lane_of, queue, lanes, allowed
 
 
-def _phases(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Profiles one after another: rows of each and its repeats, phases, and their demand with its inverse."""
-    ends = np.cumsum([profile.phases.size for profile in services.profiles], dtype=np.int64)
-    profile = np.zeros((len(services.profiles), 3), np.int64)
-    total = int(ends[-1]) if ends.size else 0
-    phase = np.zeros((total, ph.PHASE_COLUMNS), np.int64)
-    demand = np.zeros((total, 2), np.float64)
-    for index, (one, end) in enumerate(zip(services.profiles, ends.tolist(), strict=True)):
-        rows = slice(end - one.phases.size, end)
-        profile[index] = rows.start, rows.stop, one.repeat
-        moved, base = one.phases["bytes"], one.phases["base_ns"]
-        phase[rows, ph.M_KIND], phase[rows, ph.M_BASE] = one.phases["kind"], base
-        asks = np.divide(moved, base, where=base > 0, out=np.zeros(base.size))
-        demand[rows, 0] = np.rint(asks / ph.GRAIN) * ph.GRAIN
-        demand[rows, 1] = np.divide(
-            1.0, demand[rows, 0], where=demand[rows, 0] > 0.0, out=np.zeros(base.size)
-        )
-        # Products of a stall and a share must stay in int64: beyond 2 GiB bytes are shared in larger units.
-        unit = np.maximum(1, moved >> 30)
-        phase[rows, ph.M_WHOLE] = moved // unit
-        phase[rows, ph.M_SPILL] = one.phases["spill"] // unit
-        phase[rows, ph.M_REFETCH] = one.phases["refetch"] // unit
-    return profile, phase, demand
-
-
-def _pools(rules: Rules) -> tuple[NDArray[np.float64], Times]:
-    """The pools' table, and the pool of each stream; the first is for streams without a share."""
-    own = [stream.share for stream in rules.streams if stream.share is not None]
-    shares, pool_of = [1.0 - sum(own)], np.zeros(len(rules.streams), np.int64)
-    for index, stream in enumerate(rules.streams):
-        if stream.share is not None:
-            pool_of[index] = len(shares)
-            shares.append(stream.share)
-    pool = np.zeros((ph.POOL_ROWS, len(shares)), np.float64)
-    # Some grains more, so that c demands of B / c, each rounded, fit.
-    pool[ph.B_BANDWIDTH] = np.array(shares) * (rules.bandwidth_bytes_per_s * 1e-9) + 1024 * ph.GRAIN
-    return pool, pool_of
-
-
-def _contended(services: Services, rules: Rules) -> bool:
-    """Whether any rate can fall below 1: somebody asks for bytes, and bandwidth ends."""
-    return bool(np.isfinite(rules.bandwidth_bytes_per_s)) and any(
-        bool((profile.phases["bytes"] > 0).any()) for profile in services.profiles
-    )
-
-
 def _one_line(rules: Rules) -> bool:
     """Whether a request waits only while every slot is busy."""
     unlimited = rules.slots is None
@@ -412,14 +359,11 @@ def _one_line(rules: Rules) -> bool:
     return (unlimited or rules.placement in ("dynamic", "home-first", "stealing")) and not limited
 
 
-def _preempts(rules: Rules) -> bool:
-    return rules.preempt and rules.discipline == "priority" and rules.slots is not None
-
-
 def _is_plain(rules: Rules) -> bool:
     """Whether the fast kernels know all rules; bandwidth apart."""
     return (
         rules.discipline == "fifo"
+        and rules.heat is None
         and (rules.slots is None or rules.placement != "stealing")
         and (rules.admission_limit is None or (rules.slots or ph.NEVER) <= rules.admission_limit)
         and all(stream.batch == 1 for stream in rules.streams)
@@ -476,8 +420,12 @@ def _check(offers: Offers, services: Services, rules: Rules) -> None:
     ):
         longer *= max(1.0, float(np.max(num / den)))
         times = max(times, float(np.max(num)))
+    if rules.heat is not None:
+        longer /= rules.heat.thermal.throttled_clock_ratio
     largest_size = np.maximum(1.0, offers.size)
     alone = (services.base_ns.max(axis=1).astype(float)[offers.plan] + offers.own_ns) * largest_size
+    if offers.generation is not None:
+        alone += offers.generation.rest_ns * largest_size
     latest = float(offers.arrival_ns[-1]) + float(alone.sum()) * longer
     if max(latest, float(alone.max()) * longer * times) >= _LATEST_NS:
         raise UsageError(

@@ -7,7 +7,7 @@ order of the rules is SERVING-MODEL's: padding, fallback (off-home and throttle 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from ..errors import UsageError
 from .arrivals import JITTER, SERVICE, generator
 from .exact import alone_ns
+from .generation import Decoding, Generation, steps_ns
+from .generation_offers import Chunks, decoding_of, kv_bytes
 from .result import ServiceProfile
 from .rules import Factors, Offers, Services, StreamRules, Times
-from .streams import Cost, DrawnService, Fallback, GivenService, PlanAt, PlanFile, Stream, Workload
+from .streams import Cost, DrawnService, Fallback, GivenService, PlanFile, Stream, Workload, cost_by_size
 
 LATEST_RESPONSE_NS = 1 << 62
 
@@ -84,6 +86,24 @@ def offered(
     alone = alone_ns(offers, services)
     for column in (offers.fallback[:, 0], offers.padding[:, 0], offers.padding[:, 1]):
         fits(int((alone.astype(np.float64) * column).max()))
+    if any(each.generation is not None for each in workload.streams):
+        rest = np.concatenate([part.rest_ns(services) for part in tables])[order]
+        decoding = tuple(part.decoding for part in tables)
+        instead = np.array(table.instead, dtype=np.int32)
+        generation = Generation(
+            merged("chunks"),
+            merged("later"),
+            merged("past"),
+            merged("outputs"),
+            merged("kv_bytes"),
+            merged("step_size"),
+            rest,
+            instead,
+            decoding,
+        )
+        offers = replace(offers, generation=generation)
+    else:
+        rest = np.zeros_like(alone)
     recompile = merged("recompile_ns")
     for i in np.flatnonzero(recompile).tolist():
         offers.fallback[i] = _within_int64(int(alone[i]) + int(recompile[i]), max(1, int(alone[i])))
@@ -97,7 +117,7 @@ def offered(
             )
             for each in workload.streams
         ),
-        alone,
+        alone + rest,
         merged("fell_back"),
         np.array(table.instead, dtype=np.int32),
         tuple(part.load_s(services, each) for part, each in zip(tables, workload.streams, strict=True)),
@@ -117,7 +137,7 @@ class _Table:
 
     def add(self, costs: Sequence[Cost], instead: int = -1) -> int:
         """A row: the cost of a batch of 1, 2, ... requests."""
-        known = [self.plans.get(cost) if isinstance(cost, PlanFile) else cost for cost in costs]
+        known = [self.known(cost) for cost in costs]
         for cost, named in zip(known, costs, strict=True):
             if cost is None and isinstance(named, PlanFile):
                 raise UsageError(
@@ -127,6 +147,10 @@ class _Table:
         self.instead.append(instead)
         self.profiles += [cost for cost in known if isinstance(cost, ServiceProfile)]
         return len(self.rows) - 1
+
+    def known(self, cost: Cost) -> Cost | None:
+        """The profile of a plan file, where it has been simulated; other costs are what they are."""
+        return self.plans.get(cost) if isinstance(cost, PlanFile) else cost
 
     def machine(self, where: str) -> ServiceProfile | None:
         """A profile that says slots and bandwidth for all: they share one machine."""
@@ -169,12 +193,15 @@ class _Requests:
     fallback: Factors
     fell_back: NDArray[np.bool_]
     recompile_ns: Times
+    lengths: Times | None = None
+    rows: NDArray[np.int32]
 
     def __init__(self, table: _Table, workload: Workload, k: int, own: Sequence[ServiceProfile]) -> None:
         stream = workload.streams[k]
-        self.tokens = stream.arrivals.input_tokens
+        self.cut = Chunks.of(stream)
+        self.tokens = self.cut.first
         count = self.tokens.size
-        self.size = _sizes(stream, workload.seed, k)
+        self.size = self.step_size = _sizes(stream, workload.seed, k)
         self.own_ns = np.zeros(count, dtype=np.int64)
         self.padding = np.ones((count, 2), dtype=np.int64)
         self.fallback = np.ones((count, 2), dtype=np.int64)
@@ -188,13 +215,65 @@ class _Requests:
         self.recompile_ns = np.zeros(count, dtype=np.int64)
         if stream.fallback is not None:
             self._falls_back(stream.fallback)
+        self._generates(table, stream)
+
+    def _generates(self, table: _Table, stream: Stream) -> None:
+        """What comes after the first chunk; one-shot requests have no more."""
+        rule, count = stream.generation, self.tokens.size
+        self.chunks, self.past = self.cut.count, np.zeros(count, dtype=np.int64)
+        self.outputs, self.kv_bytes = np.ones_like(self.past), np.zeros_like(self.past)
+        self.later = np.zeros((count, 2, 4), dtype=np.int64)
+        self.later[..., 2:] = 1
+        self.decoding = Decoding()
+        if rule is None:
+            return
+        self.past = stream.arrivals.input_tokens
+        self.outputs = np.maximum(1, stream.arrivals.output_tokens)
+        self.decoding = decoding_of(stream, self.past, self.outputs, table.add)
+        self.kv_bytes = kv_bytes(stream, self.past + self.outputs, table.known)
+        if int(self.chunks.max()) == 1:
+            return
+        given = stream.service
+        limit = stream.fallback.max_input_tokens if stream.fallback is not None else None
+        for place, tokens in enumerate((np.full(count, rule.chunk_tokens), self.cut.last)):
+            if isinstance(given, GivenService):
+                # base_ns is the run's, not the chunk's: the chunks of a prompt take as long as the whole of it.
+                self.later[:, place, 0] = table.add([0] * stream.batch)
+                self.later[:, place, 1] = given.per_input_ns * tokens + place * given.per_output_ns
+            elif self.lengths is None or self.lengths[0] == 0:
+                raise UsageError(
+                    "prefill in chunks needs to know what a chunk takes, and no plans have a length",
+                    where=f"stream {stream.name}",
+                    lever="Give plans with lengths, or service with per_input_ns, or leave prefill_chunk_tokens out.",
+                )
+            elif rule.chunk_tokens > min(int(self.lengths[-1]), limit or rule.chunk_tokens):
+                raise UsageError(
+                    f"chunks of {rule.chunk_tokens:,} tokens are longer than what compiled plans hold",
+                    where=f"stream {stream.name}",
+                    lever="Lower prefill_chunk_tokens, or add a longer plan.",
+                )
+            else:
+                at = np.searchsorted(self.lengths, tokens)
+                self.later[:, place, 0], self.later[:, place, 1] = self.rows[at], 0
+                self.later[:, place, 2], self.later[:, place, 3] = tokens, self.lengths[at]
+
+    def rest_ns(self, services: Services) -> Times:
+        """int64[n]: what each request alone on its slot takes after its first chunk."""
+        one = services.base_ns[self.later[..., 0], 1] + self.later[..., 1]
+        between = np.maximum(self.chunks - 2, 0) * one[:, 0]
+        filling = np.where(self.chunks > 1, between + one[:, 1], 0) * self.size
+        steps = steps_ns(self.decoding, services.base_ns, 1, self.past, self.outputs) * self.step_size
+        fits(int((filling + steps).max()))
+        return np.rint(filling + steps).astype(np.int64)
 
     def _planned(self, table: _Table, stream: Stream) -> None:
         """Each request on the shortest plan that holds it; those that none holds on what the fallback says."""
         lengths = sorted({plan.length or 0 for plan in stream.plans})
         rows = np.array(
-            [table.add(_by_size(stream.plans, length, stream.batch)) for length in lengths], dtype=np.int32
+            [table.add(cost_by_size(stream.plans, length or None, stream.batch)) for length in lengths],
+            dtype=np.int32,
         )
+        self.lengths, self.rows = np.array(lengths, dtype=np.int64), rows
         if lengths == [0]:  # one plan for every length
             self.plan = np.full(self.tokens.size, rows[0])
             if stream.fallback is not None and stream.fallback.max_input_tokens is not None:
@@ -219,7 +298,7 @@ class _Requests:
         self.fell_back = beyond | (self.tokens > limit)
         scaled = beyond
         if rule.plans:
-            row = table.add(_by_size(rule.plans, lengths[-1], stream.batch), instead=int(rows[-1]))
+            row = table.add(cost_by_size(rule.plans, lengths[-1], stream.batch), instead=int(rows[-1]))
             self.plan[self.fell_back] = row
             self.padding[self.fell_back] = 1
             scaled = self.fell_back
@@ -241,7 +320,10 @@ class _Requests:
                 source.base_ns
                 + stream.batch * (most + source.per_output_ns * int(arrivals.output_tokens.max()))
             )
-            self.own_ns = source.per_input_ns * self.tokens + source.per_output_ns * arrivals.output_tokens
+            yields = arrivals.output_tokens
+            if stream.generation is not None:  # the last chunk yields the first token
+                yields = (self.cut.count == 1).astype(np.int64)
+            self.own_ns = source.per_input_ns * self.tokens + source.per_output_ns * yields
             row = table.add([source.base_ns] * stream.batch)
         else:
             profiles = (source,) if source is not None else own
@@ -274,6 +356,10 @@ class _Requests:
         if isinstance(stream.service, DrawnService):
             return stream.service.mean_s * float(ratio.mean())
         own = services.base_ns[self.plan, stream.batch] / stream.batch + self.own_ns
+        if stream.generation is not None:
+            steps = steps_ns(self.decoding, services.base_ns, stream.batch, self.past, self.outputs)
+            alone = steps_ns(self.decoding, services.base_ns, 1, self.past, self.outputs)
+            own = own + (self.rest_ns(services) - alone) + steps
         return float((own * ratio).mean()) * 1e-9
 
 
@@ -295,12 +381,6 @@ def _sizes(stream: Stream, seed: int, k: int) -> NDArray[np.float64]:
         square = stream.jitter_cv**2
         size *= generator(JITTER, seed, k).gamma(1.0 / square, square, count)
     return size
-
-
-def _by_size(plans: Sequence[PlanAt], length: int, batch: int) -> list[Cost]:
-    """Per batch size 1 to `batch` the cost of the smallest compiled batch that holds it."""
-    there = {plan.batch: plan.cost for plan in plans if (plan.length or 0) == length}
-    return [there[min(size for size in there if size >= wanted)] for wanted in range(1, batch + 1)]
 
 
 def fits(latest_ns: int) -> None:

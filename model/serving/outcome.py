@@ -17,8 +17,8 @@ from .arrivals import exact
 from .drivers import Setting
 from .intervals import Intervals, intervals
 from .offers import Offered
-from .result import PERCENTILES, Requests, ServiceProfile, ServingResult, StreamResult
-from .rules import Replayed, Rules
+from .result import PERCENTILES, Requests, ServiceProfile, ServingResult, StreamResult, TokenResult
+from .rules import Replayed, Rules, dynamic_energy_j
 from .streams import Stream, Workload
 from .tail import (
     Times,
@@ -72,6 +72,7 @@ def outcome(
         array.setflags(write=False)
     response = requests.completion_ns - arrival
     count = response.size
+    first, last = int(arrival[0]), int(requests.completion_ns.max())
     busy, served = _per_slot(done, slots)
     endless = all(stream.arrivals.endless for stream in workload.streams)
     recorded = any(stream.arrivals.recorded for stream in workload.streams)
@@ -92,7 +93,6 @@ def outcome(
         for stream, mine in zip(workload.streams, by_stream, strict=True)
     )
     judged = [stream for stream in streams if stream.slo_attainment is not None]
-    first, last = int(arrival[0]), int(requests.completion_ns.max())
     span_s = (last - first) * 1e-9
     padding = dict(requests.parts).get("padding")
     service = exact_sum(requests.completion_ns - requests.start_ns)
@@ -112,7 +112,7 @@ def outcome(
         sum_response_ns=exact_sum(response),
         completion_sha256=hashlib.sha256(requests.completion_ns.astype("<i8").tobytes()).hexdigest(),
         throughput_rps=count / span_s if span_s > 0.0 else 0.0,
-        energy_j_per_request=_energy(table, done),
+        energy_j_per_request=_energy(table, done, (last - first) * 1e-9),
         parts=(*parts, ("mean", parts_of_mean(response, requests.parts))),
         slot_busy_ns=busy,
         slot_requests=served,
@@ -136,7 +136,10 @@ def outcome(
         jitter_s=float(response.std()) * 1e-9,
         throttled_ns=sum(
             max(0, min(end, last) - max(begin, first)) for begin, end in workload.throttle.windows_ns
-        ),
+        )
+        + (done.warmed.low_clock_ns if done.warmed is not None else 0),
+        warmed=done.warmed,
+        tokens=_tokens(workload, offers.stream, requests, done, last - first),
         seconds=seconds + time.perf_counter() - began,
     )
 
@@ -150,13 +153,42 @@ def _title(workload: Workload, count: int) -> str:
     return f"{rate:.4g} requests/s, {count:,} requests of {len(workload.streams)} streams: {names}{more}"
 
 
-def _energy(table: Offered, done: Replayed) -> float:
-    """Joules of a request on average: a batch's energy is its profile's, shared by its requests."""
-    joules = np.array([profile.energy_j for profile in table.services.profiles])
-    if not joules.any():
-        return 0.0
-    which = table.services.profile_of[table.offers.plan, done.batch]
-    return float((np.where(which >= 0, joules[which], 0.0) / done.batch).mean())
+def _energy(table: Offered, done: Replayed, span_s: float) -> float:
+    """Joules of a request on average, idle time included: ``(sum over batches of their profile's energy + static power
+    * time from first arrival to last completion) / requests``. So batches share what they spend, and what the machine
+    draws while it waits is somebody's as well. 0 where no profile says any.
+    """
+    static_w = table.machine.static_w if table.machine is not None else 0.0
+    return (
+        float(dynamic_energy_j(table.offers, table.services, done).mean())
+        + static_w * span_s / done.batch.size
+    )
+
+
+def _tokens(
+    workload: Workload, of: NDArray[np.int32], requests: Requests, done: Replayed, span_ns: int
+) -> TokenResult | None:
+    """What is said of the streams that are answered token by token; None where there are none."""
+    told = done.generated
+    if told is None:
+        return None
+    mine = np.array([stream.generation is not None for stream in workload.streams])[of]
+    first = (told.first_token_ns - requests.arrival_ns)[mine]
+    several = mine & (told.tokens > 1)
+    after = requests.completion_ns - told.first_token_ns
+    each = (after[several] // (told.tokens[several] - 1)) if several.any() else None
+    yielded = int(told.tokens[mine].sum())
+    return TokenResult(
+        ttft_ns=tuple(percentiles(first)),
+        ttft_mean_s=exact_sum(first) / first.size * 1e-9,
+        tpot_ns=tuple(percentiles(each)) if each is not None else (),
+        tpot_mean_s=exact_sum(after[several]) / int((told.tokens[several] - 1).sum()) * 1e-9
+        if each is not None
+        else 0.0,
+        output_tokens=yielded,
+        tokens_per_s=yielded * 1e9 / span_ns if span_ns else 0.0,
+        kv_peak_bytes=max(told.kv_peak_bytes),
+    )
 
 
 def _stream(stream: Stream, table: Offered, mine: NDArray[np.intp], own: Times) -> StreamResult:
@@ -209,6 +241,9 @@ def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, .
     """Busy ns and requests of each slot; empty for unlimited slots."""
     if slots == 0:
         return (), ()
+    if done.generated is not None:
+        served = np.bincount(done.slot, minlength=slots)
+        return tuple(done.generated.busy_ns.tolist()), tuple(served.tolist())
     one = _one_of_each_batch(done)
     busy = np.zeros(slots, dtype=np.int64)
     np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
@@ -217,7 +252,10 @@ def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, .
 
 
 def _batch_sizes(done: Replayed) -> tuple[tuple[int, int], ...]:
-    """(size, how many batches of it)."""
+    """(size, how many batches of it); of iterations where requests are answered token by token."""
+    if done.generated is not None:
+        iterations = done.generated.iterations
+        return tuple((size, int(iterations[size])) for size in np.flatnonzero(iterations).tolist())
     requests = np.bincount(done.batch)
     return tuple((size, int(requests[size]) // size) for size in np.flatnonzero(requests).tolist())
 
@@ -261,8 +299,11 @@ def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
     """Work of all batches over slots times the time from first to last arrival (to the last completion where all
     come at once); 0 for unlimited slots.
     """
-    one = _one_of_each_batch(done)
-    work = exact_sum((done.completion_ns - done.start_ns)[one])
+    if done.generated is not None:
+        work = exact_sum(done.generated.busy_ns)
+    else:
+        one = _one_of_each_batch(done)
+        work = exact_sum((done.completion_ns - done.start_ns)[one])
     first = int(requests.arrival_ns[0])
     span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
     return work / (slots * span) if span and slots else 0.0
@@ -298,10 +339,17 @@ def _notes(
         said.append("service times are the workload's own; the plan does not change them")
     if planned and not workload.contention:
         said.append("slots do not contend for DRAM: the workload says so")
-    if any(stream.arrivals.recorded and not any(plan.length for plan in stream.plans) for stream in planned):
+    unread = [
+        stream
+        for stream in planned
+        if stream.arrivals.recorded and not any(plan.length for plan in stream.plans)
+    ]
+    if any(stream.generation is None for stream in unread):
         said.append(
             "every request is one run of the graph at its bound shape; the trace's token counts are not used"
         )
+    if any(stream.generation is not None for stream in unread):
+        said.append("every prompt is prefilled at the graph's bound shape, however long it is")
     if any(stream.jitter_cv == 0.0 and stream.arrivals.size_factor is None for stream in planned):
         said.append("all requests are the same size: the workload states no jitter")
     if any(stream.arrivals.recorded for stream in streams):
@@ -322,7 +370,7 @@ def _in_whose_place(table: Offered, done: Replayed) -> Replayed:
     """A fallback plan's time is the base of the plan in whose place it ran, in proportion, and the rest fallback."""
     instead = table.instead[table.offers.plan]
     which = np.flatnonzero(instead >= 0)
-    if which.size == 0:
+    if which.size == 0 or done.generated is not None:  # iterations tell it themselves, plan by plan
         return done
     parts = dict(done.parts)
     base, fallback = parts["base"].copy(), parts["fallback"].copy()

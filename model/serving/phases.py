@@ -49,9 +49,9 @@ GRAIN = 2.0**-30  # bytes/ns of a demand: about a byte/s; sums are exact up to 8
     S_FROM,  # where it was before it was suspended
 ) = range(21)
 SLOT_ROWS = 21
-# Rows of ``flow``: float64[FLOW_ROWS, slots].
-F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH = range(6)
-FLOW_ROWS = 6
+# Rows of ``flow``: float64[FLOW_ROWS, slots]. F_WATTS: what the batch draws at rate 1.
+F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH, F_WATTS = range(7)
+FLOW_ROWS = 7
 # Rows of ``pool``, streams that share a part of the bandwidth: float64[POOL_ROWS, pools].
 B_BANDWIDTH, B_LOAD, B_USERS, B_TIGHT = range(4)
 POOL_ROWS = 4

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..cost.result import CostResult
 from ..errors import UsageError
-from ..graph.graph import OperatorGraph
+from ..graph.graph import OperatorGraph, TensorRole
 from .profile import profile_of
 from .result import ServiceProfile
 from .streams import UNFUSED, PlanFile, Workload
@@ -73,9 +73,17 @@ def _at(result: CostResult, graph: OperatorGraph) -> ServiceProfile:
 
 def _of_file(file: PlanFile, result: CostResult, read: Reader) -> ServiceProfile:
     from ..cost.simulate import simulate
+    from ..graph.load import load_graph
     from ..plan.edits import unfused
     from ..plan.file import load_plan
 
-    graph = read(dict(file.bindings))
+    graph = read(dict(file.bindings)) if file.graph is None else load_graph(file.graph, dict(file.bindings))
     plan = unfused(graph) if file.path == UNFUSED else load_plan(file.path, graph)
-    return profile_of(simulate(replace(result.request, graph=graph, plan=plan)))
+    profile = profile_of(simulate(replace(result.request, graph=graph, plan=plan)))
+    return profile if file.past is None else replace(profile, past_bytes=_past_bytes(graph, file.past))
+
+
+def _past_bytes(graph: OperatorGraph, past: str) -> int:
+    """Bytes of the graph's inputs that have the dim `past`: the cache that a decode step reads."""
+    inputs = (tensor for tensor in graph.tensors if tensor.role is TensorRole.INPUT)
+    return sum(tensor.bytes or 0 for tensor in inputs if past in (tensor.declared or ()))

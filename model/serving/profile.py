@@ -30,6 +30,8 @@ class _Profile(Strict):
     slots: Count = 1
     bandwidth_bytes_per_s: Positive
     energy_j: NonNegative = 0.0
+    static_w: NonNegative = 0.0
+    slot_bandwidth_bytes_per_s: Positive | None = None
     efficiency_loss: Share = 0.0
     phases: Annotated[list[_Row], Field(min_length=1)]
 
@@ -59,7 +61,14 @@ def load_profile(path: Path) -> ServiceProfile:
     phases = np.array(rows, dtype=PHASE_DTYPE)
     phases.setflags(write=False)
     return ServiceProfile(
-        phases, file.repeat, file.slots, file.bandwidth_bytes_per_s, file.energy_j, file.efficiency_loss
+        phases,
+        file.repeat,
+        file.slots,
+        file.bandwidth_bytes_per_s,
+        file.energy_j,
+        file.efficiency_loss,
+        static_w=file.static_w,
+        port_bytes_per_s=file.slot_bandwidth_bytes_per_s or float("inf"),
     )
 
 
@@ -84,14 +93,20 @@ def profile_of(result: CostResult) -> ServiceProfile:
             )
     machine = result.request.accelerator
     bandwidth = machine.dram.bandwidth_bytes_per_s
+    share = machine.slot_cores / machine.cores
+    running_s = sum(group.latency_s for group in result.groups)
     return ServiceProfile(
         service_phases(result),
         repeat=1,
         slots=machine.partition.slots,
         bandwidth_bytes_per_s=float("inf") if bandwidth is None else bandwidth,
-        energy_j=result.totals.energy_j,
+        # The cost model charges a plan for its slot's static power while it runs; here the machine draws it always.
+        energy_j=max(0.0, result.totals.energy_j - machine.energy.static_w * share * running_s),
+        static_w=machine.energy.static_w,
         efficiency_loss=machine.dram.efficiency_loss,
         topology=machine.topology,
+        port_bytes_per_s=machine.slot_bandwidth_bytes_per_s,
+        thermal=machine.thermal,
     )
 
 

@@ -20,6 +20,7 @@ from .exact import replay
 from .outcome import Prepared
 from .rules import Offers, Replayed, Rules, Services
 from .slowdown import SlowdownTables, can_estimate, first_estimate
+from .thermal_drift import drift
 from .whatif import (
     Limit,
     batch_sweep,
@@ -99,6 +100,8 @@ def _batch(prepared: Prepared, run: Run) -> dict[str, Any]:
         )
     mean_ns = float(prepared.table.alone_ns.mean())
     lingers = sorted({int(mean_ns * share) for share in _LINGERS_S})
+    if prepared.table.offers.generation is not None:
+        lingers = [0]  # an iteration waits for nobody
     return batch_sweep(prepared.setting, run, sizes, lingers, _limit(prepared)).document()
 
 
@@ -113,6 +116,16 @@ def _poisson(prepared: Prepared, run: Run) -> dict[str, Any]:
     return beside_poisson(prepared.setting, run, _percentile(prepared), prepared.workload.seed)
 
 
+def _heat(prepared: Prepared, run: Run) -> dict[str, Any]:
+    if prepared.rules.heat is None:
+        raise UsageError(
+            "nothing warms in this workload",
+            where=prepared.workload.path,
+            lever="Set throttle.thermal = true.",
+        )
+    return drift(prepared.setting, run)
+
+
 QUESTIONS: dict[str, Callable[[Prepared, Run], dict[str, Any]]] = {
     "load": _load,
     "batch": _batch,
@@ -120,9 +133,10 @@ QUESTIONS: dict[str, Callable[[Prepared, Run], dict[str, Any]]] = {
     "ramp": _ramp,
     "placement": _placement,
     "poisson": _poisson,
+    "heat": _heat,
 }
 """What can be asked: load against latency; batch and linger; the highest rate within the objective; what breaks first;
-static against dynamic placement; recorded beside Poisson arrivals."""
+static against dynamic placement; recorded beside Poisson arrivals; an hour of it while the machine warms."""
 
 
 def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]]:
@@ -138,7 +152,7 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
     estimated: list[bool] = []
 
     def run(offers: Offers, services: Services, rules: Rules) -> Replayed:
-        quickly = can_estimate(rules)
+        quickly = can_estimate(rules, offers)
         estimated.append(quickly and bool(services.profiles))
         return first_estimate(offers, services, rules, tables) if quickly else replay(offers, services, rules)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.result import PHASE_DTYPE
-from ..hardware.accelerator import Topology
+from ..hardware.accelerator import Thermal, Topology
 
 PERCENTILES: tuple[tuple[str, Fraction], ...] = (
     ("p50", Fraction(1, 2)),
@@ -33,9 +33,12 @@ class ServiceProfile:
     ----------
     phases : structured array of `PHASE_DTYPE`.
     slots : partitions that share DRAM; ``bandwidth_bytes_per_s``: what they share.
-    energy_j : of one request, or of one batch where the profile is a batch's.
+    energy_j : of one request, or of one batch where the profile is a batch's; static power apart.
+    static_w : what the whole machine draws at all times. thermal : how it warms; None: not said.
+    port_bytes_per_s : what one slot can fetch; infinite: not said.
     efficiency_loss : of the bandwidth under k users, ``loss * (k - 1) / k`` of it.
     topology : how far slots are from each other; None: not said.
+    past_bytes : of a decode step, the cache that it reads: inputs with a dim that is the past.
     """
 
     phases: NDArray[np.void]
@@ -45,6 +48,10 @@ class ServiceProfile:
     energy_j: float = 0.0
     efficiency_loss: float = 0.0
     topology: Topology | None = None
+    past_bytes: int = 0
+    static_w: float = 0.0
+    port_bytes_per_s: float = float("inf")
+    thermal: Thermal | None = None
 
     @property
     def base_ns(self) -> int:
@@ -55,6 +62,27 @@ class ServiceProfile:
     def bytes(self) -> int:
         """DRAM bytes of one request, exact."""
         return int(self.phases["bytes"].sum()) * self.repeat
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Warmed:
+    """What heat did to a replay.
+
+    Attributes
+    ----------
+    die_c : float64[n], when the request's batch started (of iterations: its first).
+    peak_die_c, peak_sink_c, sink_c : highest temperatures at any event, and the sink's at the end.
+    low_clock_ns : how long the die kept the clock low. capped : batches whose clock the power cap lowered.
+    energy_j : all that was drawn, from time 0 to the last event; static power included.
+    """
+
+    die_c: NDArray[np.float64]
+    peak_die_c: float
+    peak_sink_c: float
+    sink_c: float
+    low_clock_ns: int
+    capped: int
+    energy_j: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -163,6 +191,28 @@ class StreamResult:
     slo_attainment: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TokenResult:
+    """Requests that were answered token by token.
+
+    Attributes
+    ----------
+    ttft_ns : from arrival to the first token, at each of `PERCENTILES`.
+    tpot_ns : time per output token after the first, ``(completion - first token) // (tokens - 1)`` of each request that
+        has more than one, at each of `PERCENTILES`; empty where none has. ``tpot_mean_s`` is over all such tokens.
+    output_tokens : of all; ``tokens_per_s``: from first arrival to last completion.
+    kv_peak_bytes : the most that one stream's requests held at one time; 0 where nothing says how much a token takes.
+    """
+
+    ttft_ns: tuple[int, ...]
+    ttft_mean_s: float
+    tpot_ns: tuple[int, ...]
+    tpot_mean_s: float
+    output_tokens: int
+    tokens_per_s: float
+    kv_peak_bytes: int
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ServingResult:
     """The tail, and what it is made of. Percentiles are nearest rank: sorted[ceil(p n) - 1].
@@ -180,7 +230,9 @@ class ServingResult:
     slo_percentile, slo_response_s : where exactly one stream has an objective; ``slo_attainment`` is over the requests
         of all streams that have one.
     jain_streams, jain_streams_mean : Jain's index over streams of slowdown, and of mean response.
-    batch_sizes : (size, how many batches). padding_share : of all service time, spent on padding.
+    tokens : of requests that were answered token by token; None where there are none.
+    warmed : what heat did; None where nothing warms.
+    batch_sizes : (size, how many batches), or iterations. padding_share : of all service time, spent on padding.
     jitter_s : standard deviation of the response. throttled_ns : throttled time from first arrival to last completion.
     """
 
@@ -222,6 +274,8 @@ class ServingResult:
     jitter_s: float = 0.0
     throttled_ns: int = 0
     interval_method: str = ""
+    tokens: TokenResult | None = None
+    warmed: Warmed | None = None
 
 
 __all__ = [
@@ -232,4 +286,6 @@ __all__ = [
     "ServiceProfile",
     "ServingResult",
     "StreamResult",
+    "TokenResult",
+    "Warmed",
 ]

@@ -13,8 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from .generation import Generated, Generation
 from .profile import launch_ns
-from .result import ServiceProfile
+from .result import ServiceProfile, Warmed
+from .thermal import Heat
 
 Times = NDArray[np.int64]
 Factors = NDArray[np.int64]
@@ -56,6 +58,8 @@ class Offers:
     size : float64[n]: multiplies every base ns but launches, and its bytes; 1.0 without jitter.
     padding : int64[n, 2] factor <= 1: the share of the plan's time that is the request's own work; (1, 1) for all.
     fallback : int64[n, 2] factor on the plan's time where no compiled plan holds the request; (1, 1) for none.
+    generation : what requests ask for that are answered token by token: all of the above is then their first chunk
+        of prefill, and one-shot requests are of one chunk and one token. None: all are one-shot.
     """
 
     arrival_ns: Times
@@ -65,6 +69,7 @@ class Offers:
     size: NDArray[np.float64]
     padding: Factors
     fallback: Factors
+    generation: Generation | None = None
 
     @classmethod
     def of_one_stream(
@@ -163,6 +168,7 @@ class Rules:
     admission_limit : the most batches in service at one time; None: one for each slot.
     throttle_edges_ns : int64[2 w]: begin, end, begin, end ..., strictly ascending; a batch that starts inside takes
         ``throttle`` times as long, the whole of it.
+    heat : batches that start while the die is hot, or over the power cap, run at the low clock; None: nothing warms.
     """
 
     slots: int | None
@@ -177,6 +183,7 @@ class Rules:
     admission_limit: int | None = None
     throttle_edges_ns: Times | None = None
     throttle: tuple[int, int] = (1, 1)
+    heat: Heat | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -186,8 +193,10 @@ class Replayed:
     Attributes
     ----------
     start_ns, completion_ns : int64[n].
-    slot, batch : int32[n]: where it ran, and with how many in its batch.
-    parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event.
+    slot, batch : int32[n]: where it ran, and with how many in its batch (of iterations: on average, rounded).
+    parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event; where requests are answered token
+        by token also ``interleaved``: of a request's iterations the time in which others' segments ran.
+    generated : what happened token by token; None where all are one-shot. warmed : what heat did; None: nothing warms.
     """
 
     start_ns: Times
@@ -195,3 +204,13 @@ class Replayed:
     slot: NDArray[np.int32]
     batch: NDArray[np.int32]
     parts: tuple[tuple[str, Times], ...]
+    generated: Generated | None = None
+    warmed: Warmed | None = None
+
+
+def dynamic_energy_j(offers: Offers, services: Services, done: Replayed) -> NDArray[np.float64]:
+    """float64[n] joules: of every batch its profile's energy, shared by its requests; static power apart."""
+    if done.generated is not None:
+        return done.generated.energy_j
+    each = np.array([*(profile.energy_j for profile in services.profiles), 0.0])  # row -1: none
+    return each[services.profile_of[offers.plan, done.batch]] / done.batch

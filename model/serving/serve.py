@@ -24,6 +24,7 @@ from .rules import Factors, Replayed, Rules, StreamRules
 from .slowdown import SlowdownTables, can_estimate, first_estimate
 from .streams import UNLIMITED, PlanFile, Stream, Workload
 from .tail import exact_sum
+from .thermal import Heat
 from .traces import LATEST_NS
 
 _NEEDS_HOME = ("static", "home-first", "stealing")
@@ -55,7 +56,7 @@ def serve(
     """
     began = time.perf_counter()
     prepared = prepare(workload, profile, slots, rate_per_s, plans)
-    if tables is not None and can_estimate(prepared.rules):
+    if tables is not None and can_estimate(prepared.rules, prepared.table.offers):
         done, first = (
             first_estimate(prepared.table.offers, prepared.table.services, prepared.rules, tables),
             True,
@@ -199,13 +200,40 @@ def rules_of(workload: Workload, table: Offered, slots: int | None) -> Rules:
         placement=workload.placement,
         discipline=workload.discipline,
         quantum_ns=workload.quantum_ns,
+        preempt=workload.preempt,
         off_home=_off_home(workload, table.streams, machine, count),
         bandwidth_bytes_per_s=machine.bandwidth_bytes_per_s if workload.contention and machine else math.inf,
         efficiency_loss=machine.efficiency_loss if machine else 0.0,
         admission_limit=workload.admission_limit,
         throttle_edges_ns=edges if edges.size else None,
         throttle=(workload.throttle.num, workload.throttle.den),
+        heat=_heat(workload, machine),
     )
+
+
+def _heat(workload: Workload, machine: ServiceProfile | None) -> Heat | None:
+    """What warms: the machine of the plans, else the workload's.
+
+    Raises
+    ------
+    UsageError : the workload asks for heat, and neither says how a machine warms.
+    """
+    throttle = workload.throttle
+    if not throttle.thermal:
+        return None
+    if machine is not None and machine.thermal is not None:
+        heat = Heat(machine.thermal, machine.static_w, machine.slots)
+    elif throttle.heat is not None:
+        heat = throttle.heat
+    else:
+        raise UsageError(
+            "throttle.thermal = true, and nothing says how the machine warms",
+            where=workload.path or workload.name,
+            lever='Set throttle.hardware to a machine with [thermal], such as "edge-npu", or give a GRAPH on one.',
+        )
+    if throttle.ambient_c is None:
+        return heat
+    return replace(heat, thermal=replace(heat.thermal, ambient_c=throttle.ambient_c))
 
 
 def _off_home(

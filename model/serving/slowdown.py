@@ -130,10 +130,15 @@ def _causes(phases: NDArray[np.void], stalled: NDArray[np.float64]) -> NDArray[n
     return np.array([rest[~steady].sum(), rest[steady].sum(), spill.sum(), refetch.sum()]) / total
 
 
-def can_estimate(rules: Rules) -> bool:
-    """Whether the first estimate knows all of these rules: one line for all slots, first in first out, no batches."""
+def can_estimate(rules: Rules, offers: Offers | None = None) -> bool:
+    """Whether the first estimate knows all of these rules: one line for all slots, first in first out, no batches.
+
+    Of requests that are answered token by token (`Offers.generation`) it knows nothing.
+    """
     return (
-        rules.slots is not None
+        (offers is None or offers.generation is None)
+        and rules.slots is not None
+        and rules.heat is None
         and rules.placement == "dynamic"
         and rules.discipline == "fifo"
         and rules.off_home is None

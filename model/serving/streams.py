@@ -5,6 +5,7 @@ Knows no file: `workload.py` reads one. What follows from these values is `offer
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,6 +14,7 @@ import numpy as np
 from .arrivals import ClosedLoop
 from .result import Arrivals, ServiceProfile
 from .rules import Discipline, Placement
+from .thermal import Heat
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +58,15 @@ class DrawnService:
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A saved plan whose cost is not known before it is simulated, with the graph's dims bound as given."""
+    """A saved plan whose cost is not known before it is simulated, with the graph's dims bound as given.
+
+    ``graph``: another graph than the caller's; None: that one. ``past``: the dim along which the cache grows.
+    """
 
     path: str
     bindings: tuple[tuple[str, int], ...]
+    graph: str | None = None
+    past: str | None = None
 
 
 Cost = PlanFile | ServiceProfile | int
@@ -94,13 +101,40 @@ class Fallback:
     recompile_ns: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerationRule:
+    """How a stream's requests are answered token by token.
+
+    Attributes
+    ----------
+    decode : compiled plans of one step, whose `length` is the longest past that they hold. Empty: the stream's given
+        service time says what a token takes.
+    kv_capacity_bytes : the most that the stream's requests hold on all slots together; None: no limit.
+    kv_bytes_per_token : None: the past tensors of the decode graph say it.
+    prefix_block_tokens : tokens of a cached block, which is not computed again; 0: every prompt is computed whole.
+    chunk_tokens : the most tokens of a prompt that one iteration takes; 0: all of it.
+    """
+
+    decode: tuple[PlanAt, ...] = ()
+    kv_capacity_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    prefix_block_tokens: int = 0
+    chunk_tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending."""
+    """Requests that start inside a window take ``service * num // den``; windows are disjoint, ascending.
+
+    ``thermal``: the machine warms as well, that of the plans, else that of ``heat``; ``ambient_c``: instead of its own.
+    """
 
     windows_ns: tuple[tuple[int, int], ...] = ()
     num: int = 1
     den: int = 1
+    thermal: bool = False
+    heat: Heat | None = None
+    ambient_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +159,7 @@ class Stream:
     bind : the graph's dims that length and batch size fill, as ("length", dim) and ("batch", dim).
     priority : the larger goes first. home : its slots. weight : its part of each round of deficit round robin.
     loop : the clients of a closed loop, whose requests come as they are answered; the only stream then.
+    generation : how its requests are answered token by token; None: one run of the graph each.
     """
 
     name: str
@@ -142,6 +177,7 @@ class Stream:
     home: tuple[int, ...] = (0,)
     weight: float = 1.0
     loop: ClosedLoop | None = None
+    generation: GenerationRule | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +187,7 @@ class Workload:
     Attributes
     ----------
     slots : None where the machine decides; `UNLIMITED` for a slot for each request.
-    placement, discipline : see `rules.Rules`.
+    placement, discipline, preempt : see `rules.Rules`.
     contention : False: bandwidth without end.
     notes : what a reader of the results must know about the file.
     admission_limit : the most batches in service at one time. shares : (stream, part of the bandwidth).
@@ -173,6 +209,7 @@ class Workload:
     off_home: Fraction | None = None
     discipline: Discipline = "fifo"
     quantum_ns: int = 1_000_000
+    preempt: bool = False
 
     @property
     def plan_files(self) -> tuple[PlanFile, ...]:
@@ -180,9 +217,19 @@ class Workload:
         costs = [
             plan.cost
             for stream in self.streams
-            for plan in (*stream.plans, *(stream.fallback.plans if stream.fallback else ()))
+            for plan in (
+                *stream.plans,
+                *(stream.fallback.plans if stream.fallback else ()),
+                *(stream.generation.decode if stream.generation else ()),
+            )
         ]
         return tuple(dict.fromkeys(cost for cost in costs if isinstance(cost, PlanFile)))
+
+
+def cost_by_size(plans: Sequence[PlanAt], length: int | None, batch: int) -> list[Cost]:
+    """Per batch size 1 to `batch` the cost of the smallest compiled batch of `length` that holds it."""
+    there = {plan.batch: plan.cost for plan in plans if plan.length == length}
+    return [there[min(size for size in there if size >= wanted)] for wanted in range(1, batch + 1)]
 
 
 UNLIMITED = 0

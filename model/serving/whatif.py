@@ -16,7 +16,7 @@ import numpy as np
 
 from .drivers import Run, Setting
 from .result import PERCENTILES, WITHIN
-from .rules import PARTS, Replayed, StreamRules
+from .rules import PARTS, StreamRules, dynamic_energy_j
 from .tail import exact_sum, parts_at, percentiles, rank_of
 
 _NAMES = tuple(name for name, _ in PERCENTILES)
@@ -30,7 +30,7 @@ class Point:
     Attributes
     ----------
     rate_per_s : mean rate of arrivals, n over first to last. throughput_rps : n over first arrival to last completion.
-    energy_j : per request; 0 where no profile says any.
+    energy_j : per request, static power apart; 0 where no profile says any.
     utilisation : work over slots and time between first and last arrival; 0 for unlimited slots.
     percentiles_ns : of `PERCENTILES`. parts : (name, ns) that sum to the percentile that is judged.
     """
@@ -73,25 +73,19 @@ def measure(setting: Setting, run: Run, percentile: str = "p95") -> Point:
     response = done.completion_ns - arrival
     first, span = int(arrival[0]), int(arrival[-1] - arrival[0])
     whole = int(done.completion_ns.max()) - first
-    work = exact_sum((done.completion_ns - done.start_ns) // done.batch)
+    if done.generated is not None:
+        work = exact_sum(done.generated.busy_ns)
+    else:
+        work = exact_sum((done.completion_ns - done.start_ns) // done.batch)
     rank = rank_of(dict(PERCENTILES)[percentile], count)
     return Point(
         count * 1e9 / span if span else 0.0,
         count * 1e9 / whole if whole else 0.0,
-        _energy_j(setting, done),
+        float(dynamic_energy_j(offers, setting.services, done).mean()),
         work / (rules.slots * span) if rules.slots is not None and span else 0.0,
         tuple(percentiles(response)),
         parts_at(rank, response, done.parts),
     )
-
-
-def _energy_j(setting: Setting, done: Replayed) -> float:
-    """Mean energy of a request: each batch's energy shared by its requests."""
-    services = setting.services
-    if not services.profiles:
-        return 0.0
-    each = np.append([profile.energy_j for profile in services.profiles], 0.0)  # row -1: none
-    return float((each[services.profile_of[setting.offers.plan, done.batch]] / done.batch).mean())
 
 
 # ---------------------------------------------------------------- settings like this one

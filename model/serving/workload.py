@@ -15,9 +15,11 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import FileError, UsageError
+from ..hardware.loader import load_hardware
 from ..packaged import input_file, named_file, packaged_names
 from ..schema import read_bytes, read_toml
 from .arrivals import ClosedLoop, Process, exact, first_of_all, recorded, synthetic
+from .generation import PREFIX_BLOCK_TOKENS
 from .profile import load_profile
 from .result import Arrivals, ServiceProfile
 from .streams import (
@@ -26,6 +28,7 @@ from .streams import (
     Cost,
     DrawnService,
     Fallback,
+    GenerationRule,
     GivenService,
     Objective,
     PlanAt,
@@ -34,10 +37,12 @@ from .streams import (
     Throttle,
     Workload,
 )
+from .thermal import Heat
 from .traces import Trace, read_trace
 from .workload_schema import (
     ClosedArrivalsPart,
     FallbackPart,
+    GenerationPart,
     ModulatedArrivalsPart,
     PlanAtPart,
     StreamPart,
@@ -64,10 +69,11 @@ def workload_path(source: str | Path) -> Path:
     )
 
 
-def load_workload(source: str | Path) -> Workload:
+def load_workload(source: str | Path, seed: int | None = None) -> Workload:
     """Read a workload, and the traces and profiles that it names, from a file or by a packaged name.
 
-    Traces, profiles and plans are looked for beside the workload file, then among the packaged traces.
+    Traces, profiles and plans are looked for beside the workload file, then among the packaged traces. `seed` instead
+    of the file's own: everything is drawn anew.
 
     Raises
     ------
@@ -77,6 +83,8 @@ def load_workload(source: str | Path) -> Workload:
     path = workload_path(source)
     content = read_bytes(path)
     file = read_toml(content, WorkloadFile, str(source))
+    if seed is not None:
+        file = file.model_copy(update={"seed": seed})
     missing = later(file)
     if missing:
         raise FileError(
@@ -98,7 +106,7 @@ def load_workload(source: str | Path) -> Workload:
         slots=UNLIMITED if file.slots == "unlimited" else file.slots,
         placement=file.placement.kind,
         contention=file.contention.enabled,
-        throttle=_throttle(file.throttle),
+        throttle=_throttle(file.throttle, reader.heat()),
         streams=tuple(reader.stream(k, came) for k, came in enumerate(arrivals)),
         notes=tuple(reader.notes),
         admission_limit=file.contention.admission_limit,
@@ -106,6 +114,8 @@ def load_workload(source: str | Path) -> Workload:
         off_home=None if factor is None else exact(factor),
         discipline=file.queue.discipline,
         quantum_ns=1_000_000 if quantum is None else max(1, _ns(quantum)),
+        # MINICASE 3.7: a slot turns to a higher class at the next launch, unless the file keeps it from that.
+        preempt=file.queue.discipline == "priority" and file.queue.preempt is not False,
     )
 
 
@@ -167,6 +177,21 @@ class _Reader:
             stream=own,
         )
 
+    def heat(self) -> Heat | None:
+        """How the machine warms that the workload names."""
+        name = self.file.throttle.hardware
+        if name is None:
+            return None
+        beside = self.path.parent / name
+        machine = load_hardware(beside if beside.is_file() else name)
+        if machine.thermal is None:
+            raise FileError(
+                f"names {name!r}, which does not say how it warms",
+                where=f"{self.where}: throttle.hardware",
+                lever="Give it a [thermal] section, or name another.",
+            )
+        return Heat(machine.thermal, machine.energy.static_w, machine.partition.slots)
+
     def _owner(self, name: str, trace: Path, line: int) -> int:
         """Which stream of the workload a trace's stream is: by name, else by place."""
         if name in self.names:
@@ -219,7 +244,51 @@ class _Reader:
             home=tuple(part.home_slot) if isinstance(part.home_slot, list) else (part.home_slot,),
             weight=part.weight,
             loop=_loop(part.arrivals) if isinstance(part.arrivals, ClosedArrivalsPart) else None,
+            generation=self._generation(k, part),
         )
+
+    def _generation(self, k: int, part: StreamPart) -> GenerationRule | None:
+        if part.kind == "one-shot":
+            if part.generation is not None:
+                self.notes.append(
+                    f"stream {self.names[k]!r} is one-shot: its generation section has no effect"
+                )
+            return None
+        rule = part.generation or GenerationPart()
+        decode: list[PlanAt] = []
+        for i, plan in enumerate(rule.decode):
+            largest = max(other.batch for other in rule.decode if other.past == plan.past)
+            last = part.batch.max if plan.batch == largest and plan.plan else plan.batch
+            decode += (
+                PlanAt(plan.past, size, self._step(k, i, part, rule, size))
+                for size in range(plan.batch, max(last, plan.batch) + 1)
+            )
+        block = (rule.prefix_block_tokens or PREFIX_BLOCK_TOKENS) if rule.prefix_cache else 0
+        return GenerationRule(
+            tuple(decode), rule.kv_capacity_bytes, rule.kv_bytes_per_token, block, rule.prefill_chunk_tokens
+        )
+
+    def _step(self, k: int, i: int, part: StreamPart, rule: GenerationPart, size: int) -> Cost:
+        """What a decode step of `size` requests costs."""
+        plan, at = rule.decode[i], f"stream[{k}].generation.decode[{i}]"
+        if plan.plan is None:
+            return self._cost(plan, at, part, None, size)
+        own = part.bind
+        wanted = {own.past: plan.past, own.batch: size if size > 1 or own.batch else None}
+        if rule.graph is None and own.length is not None:
+            wanted[own.length] = 1  # the graph of the prompt, for one more token
+        if None in (dim for dim, value in wanted.items() if value is not None):
+            raise FileError(
+                f"asks for past {plan.past} and batch {size}, and bind does not name dims of the graph that are these",
+                where=f"{self.where}: {at}",
+                lever='Set bind = { past = "name of the dim", batch = "name of the dim" }.',
+            )
+        dims = tuple((dim, value) for dim, value in wanted.items() if dim is not None and value is not None)
+        path = plan.plan if plan.plan == UNFUSED else str(self._beside(plan.plan, f"{at}.plan"))
+        graph = rule.graph
+        if graph is not None and (self.path.parent / graph).is_file():
+            graph = str(self.path.parent / graph)
+        return PlanFile(path, dims, graph, own.past)
 
     def _plans(self, k: int, i: int, part: StreamPart) -> list[PlanAt]:
         """One entry of the file; the largest of its length is simulated at every batch size beyond its own."""
@@ -341,7 +410,7 @@ def _loop(part: ClosedArrivalsPart) -> ClosedLoop:
     return ClosedLoop(part.clients, part.think_s, part.think, part.input_tokens, part.output_tokens)
 
 
-def _throttle(part: ThrottlePart) -> Throttle:
+def _throttle(part: ThrottlePart, heat: Heat | None) -> Throttle:
     """Windows in order, those that touch or overlap joined; no windows where the factor is one."""
     num, den = part.factor
     joined: list[list[int]] = []
@@ -352,4 +421,5 @@ def _throttle(part: ThrottlePart) -> Throttle:
             joined.append([begin, end])
     if num == den:
         joined = []
-    return Throttle(tuple((begin, end) for begin, end in joined), num, den)
+    windows = tuple((begin, end) for begin, end in joined)
+    return Throttle(windows, num, den, part.thermal, heat, part.ambient_c)

@@ -37,7 +37,11 @@ class ContentionPart(Strict):
 
 
 class ThrottlePart(Strict):
+    """`hardware`: the machine that warms, where no plan says it; `ambient_c`: instead of the machine's."""
+
     thermal: bool = False
+    hardware: Name | None = None
+    ambient_c: Annotated[float, Field(ge=-100, le=200)] | None = None
     windows_ns: list[Annotated[list[Nanoseconds], Field(min_length=2, max_length=2)]] = Field(
         default_factory=list
     )
@@ -51,13 +55,22 @@ class ThrottlePart(Strict):
                 raise ValueError(f"[{index}]: the window [{begin}, {end}) is empty")
         return windows
 
+    @model_validator(mode="after")
+    def _warms(self) -> Self:
+        if not self.thermal and (self.hardware is not None or self.ambient_c is not None):
+            raise ValueError("hardware and ambient_c belong to thermal = true")
+        return self
+
 
 class QueuePart(Strict):
     discipline: Literal["fifo", "priority", "deficit-round-robin"] = "fifo"
     quantum_s: Seconds | None = None
+    preempt: bool | None = None
 
     @model_validator(mode="after")
     def _quantum(self) -> Self:
+        if self.preempt is not None and self.discipline != "priority":
+            raise ValueError("preempt belongs to priority")
         if (self.quantum_s is not None) != (self.discipline == "deficit-round-robin"):
             raise ValueError("quantum_s belongs to deficit-round-robin, which needs it")
         return self
@@ -188,17 +201,36 @@ class ObjectivePart(Strict):
 
 
 class GenerationPart(Strict):
+    """How requests are answered token by token; a decode plan's `past` is the longest that it holds."""
+
     decode: list[PlanAtPart] = Field(default_factory=list)
+    graph: Name | None = None
     kv_capacity_bytes: Count | None = None
+    kv_bytes_per_token: Count | None = None
     prefix_cache: bool = False
+    prefix_block_tokens: Count | None = None
     prefill_chunk_tokens: Index = 0
+
+    @model_validator(mode="after")
+    def _steps(self) -> Self:
+        if any(plan.length is not None for plan in self.decode):
+            raise ValueError("decode: a step has no length; past says how much cache it reads")
+        pasts = {plan.past for plan in self.decode}
+        if None in pasts and len(pasts) > 1:
+            raise ValueError("decode: either all have a past or none")
+        if len({(plan.past, plan.batch) for plan in self.decode}) < len(self.decode):
+            raise ValueError("decode: two of them have the same past and batch")
+        if self.prefix_block_tokens is not None and not self.prefix_cache:
+            raise ValueError("prefix_block_tokens belongs to prefix_cache = true")
+        return self
 
 
 class BindPart(Strict):
-    """The graph's symbolic dims that a request's length and the batch size fill."""
+    """The graph's symbolic dims that a request's length, the batch size and, of a decode step, the past fill."""
 
     length: Name | None = None
     batch: Name | None = None
+    past: Name | None = None
 
 
 HomeSlot = Annotated[int, Field(ge=0, lt=MOST_SLOTS)]
@@ -245,7 +277,25 @@ class StreamPart(Strict):
         fallback = self.fallback
         if fallback is not None and fallback.max_input_tokens is None and None in (lengths or {None}):
             raise ValueError("fallback.max_input_tokens is missing, and no plans with a length say it")
+        if any(plan.past is not None for plan in self.plans):
+            raise ValueError("plans: past is of generation.decode")
+        if self.kind == "generation":
+            self._generates()
         return self
+
+    def _generates(self) -> None:
+        rule, given = self.generation or GenerationPart(), self.service
+        if given is not None and given.dist is not None:
+            raise ValueError("service: times that are drawn do not say what a token takes; give base_ns")
+        if rule.decode and given is not None and given.per_output_ns:
+            raise ValueError("generation.decode and service.per_output_ns both say what a step takes")
+        if self.batch.linger_s:
+            raise ValueError("batch.linger_s: an iteration waits for nobody; leave it out")
+        for past in {plan.past for plan in rule.decode}:
+            most = max((plan for plan in rule.decode if plan.past == past), key=lambda plan: plan.batch)
+            if most.batch < self.batch.max and not (most.plan is not None and self.bind.batch is not None):
+                which = "decode" if past is None else f"decode plans of past {past}"
+                raise ValueError(f"batch.max = {self.batch.max}, and {which} reach {most.batch}")
 
 
 class WorkloadFile(Strict):
@@ -303,11 +353,18 @@ def later(file: WorkloadFile) -> list[str]:
         if not fine:
             found.append(text)
 
-    unless(not file.throttle.thermal, "throttle.thermal = true")
+    generates = any(stream.kind == "generation" for stream in file.stream)
+    if generates:
+        discipline = file.queue.discipline
+        unless(discipline != "deficit-round-robin", f"queue.discipline = {discipline!r} beside generation")
     for index, stream in enumerate(file.stream):
         at = f"stream[{index}]."
-        unless(stream.kind == "one-shot", f"{at}kind = {stream.kind!r}")
-        unless(stream.generation is None, f"{at}generation")
+        if generates:
+            beside = "beside generation"
+            unless(stream.batch.linger_s == 0.0, f"{at}batch.linger_s = {stream.batch.linger_s:g} {beside}")
+            unless(
+                not isinstance(stream.arrivals, ClosedArrivalsPart), f"{at}arrivals.kind = 'closed' {beside}"
+            )
         if isinstance(stream.arrivals, ClosedArrivalsPart):
             # When its requests come depends on everything: this much of it is simulated.
             closed = "beside closed arrivals"
@@ -316,4 +373,5 @@ def later(file: WorkloadFile) -> list[str]:
             unless(file.placement.off_home_factor is None, f"placement.off_home_factor {closed}")
             unless(file.contention.admission_limit is None, f"contention.admission_limit {closed}")
             unless(stream.batch.max == 1, f"{at}batch.max = {stream.batch.max} {closed}")
+            unless(not file.throttle.thermal, f"throttle.thermal = true {closed}")
     return found

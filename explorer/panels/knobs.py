@@ -1,0 +1,224 @@
+"""The controls of what is served: each is a knob of the workload shown, with what its file says as the way back.
+
+Knows `Load` and Qt. A knob makes another `Load`; the file is never written. What a knob shows at its lowest stop is the
+file's own value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QGridLayout,
+    QPushButton,
+    QSpinBox,
+    QWidget,
+)
+
+from ..controls import Combo, muted, step_or_scroll
+from ..load import PLACEMENTS, Load
+
+SETTLE_MS = 120
+"""A knob that is turned is heard when it rests so long."""
+CONTENTION = ("off", "on")
+
+
+class Knobs(QWidget):
+    """Rate, slots, batch and linger; placement, contention, seed; and back to the file."""
+
+    turned = Signal(object)
+    """Emitted with another `Load`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.load: Load | None = None
+        self.rate = _decimal(0.0, 1e9, " /s", "Arrival rate in requests per second")
+        self.rate.setToolTip("Mean arrival rate of all streams; a trace keeps its rhythm and is stretched")
+        self.slots = _whole(0, 4096, "Slots")
+        self.slots.setToolTip("Partitions of the device that serve requests at the same time")
+        self.batch = _whole(0, 1024, "Largest batch")
+        self.batch.setToolTip(
+            "Most requests of a batch; the plan is simulated at every size, so the graph needs a symbolic batch dim"
+        )
+        self.linger = _decimal(-1.0, 1e6, " ms", "Linger in milliseconds")
+        self.linger.setToolTip("How long the oldest request of a batch waits for others")
+        self.placement = Combo("Placement")
+        self.placement.setToolTip(
+            "Which slot a batch takes. Streams whose file names no home are spread over the slots"
+        )
+        self.contention = Combo("Contention")
+        self.contention.setToolTip("Whether slots share a DRAM bandwidth that ends")
+        self.seed = _whole(-1, 2**31 - 1, "Seed")
+        self.seed.setToolTip("Of everything that is drawn: arrivals that are no trace, sizes, service times")
+        self.reset = QPushButton("As the file says")
+        self.reset.setToolTip("Take every knob back, the objective too")
+        self.reset.setProperty("quiet", True)
+        self.reset.clicked.connect(self._reset)
+        self._settle = QTimer(self)
+        self._settle.setSingleShot(True)
+        self._settle.setInterval(SETTLE_MS)
+        self._settle.timeout.connect(self._tell)
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(6)
+        grid.setVerticalSpacing(4)
+        rows = (
+            (
+                ("Rate", self.rate),
+                ("Slots", self.slots),
+                ("Batch", self.batch),
+                ("Linger", self.linger),
+            ),
+            (
+                ("Place", self.placement),
+                ("Contend", self.contention),
+                ("Seed", self.seed),
+                ("", self.reset),
+            ),
+        )
+        for row, knobs in enumerate(rows):
+            for column, (text, widget) in enumerate(knobs):
+                if text:
+                    label = muted(text)
+                    label.setBuddy(widget)
+                    grid.addWidget(label, row, 2 * column)
+                    grid.addWidget(widget, row, 2 * column + 1)
+                else:
+                    grid.addWidget(widget, row, 2 * column, 1, 2, Qt.AlignmentFlag.AlignRight)
+        for column in range(4):
+            grid.setColumnStretch(2 * column + 1, 1)
+        for widget in (self.rate, self.slots, self.batch, self.linger, self.seed):
+            widget.valueChanged.connect(lambda *_: self._settle.start())
+        for widget in (self.placement, self.contention):
+            widget.activated.connect(lambda *_: self._tell())
+
+    def show_load(self, load: Load, machine_slots: int) -> None:
+        """Show a load's values without setting them again; `machine_slots`: where the file leaves them open."""
+        workload, streams = load.workload, load.workload.streams
+        same_file = self.load is not None and self.load.workload is workload
+        self.load = load
+        rate = sum(stream.arrivals.rate_per_s for stream in streams)
+        batch = {stream.batch for stream in streams}
+        linger = {stream.linger_ns for stream in streams}
+        own_slots = "no end" if workload.slots == 0 else f"{workload.slots or machine_slots:,}"
+        _show(self.rate, load.rate_per_s or 0.0, f"{rate:.4g} /s")
+        _show(self.slots, load.slots or 0, own_slots)
+        _show(self.batch, load.batch or 0, f"{batch.pop()}" if len(batch) == 1 else "several")
+        _show(
+            self.linger,
+            -1.0 if load.linger_s is None else load.linger_s * 1e3,
+            f"{linger.pop() * 1e-6:g} ms" if len(linger) == 1 else "several",
+        )
+        _show(self.seed, -1 if load.seed is None else load.seed, f"{workload.seed}")
+        if not same_file:
+            _offer(self.placement, f"{workload.placement}", PLACEMENTS)
+            _offer(self.contention, CONTENTION[workload.contention], CONTENTION)
+        _choose(self.placement, load.placement)
+        _choose(self.contention, None if load.contention is None else CONTENTION[load.contention])
+        closed = any(stream.loop is not None for stream in streams)
+        self.rate.setEnabled(not closed)
+        self.reset.setEnabled(bool(load.changed))
+        self.reset.setToolTip(
+            f"Take back what was set: {', '.join(_NAMES.get(name, name) for name in load.changed)}"
+            if load.changed
+            else "Nothing is set over what the file says"
+        )
+
+    def _read(self) -> Load | None:
+        if self.load is None:
+            return None
+        contention = self.contention.currentData()
+        return replace(
+            self.load,
+            rate_per_s=self.rate.value() or None,
+            slots=self.slots.value() or None,
+            batch=self.batch.value() or None,
+            linger_s=None if self.linger.value() < 0.0 else self.linger.value() * 1e-3,
+            placement=self.placement.currentData(),
+            contention=None if contention is None else contention == CONTENTION[True],
+            seed=None if self.seed.value() < 0 else self.seed.value(),
+        )
+
+    def _tell(self) -> None:
+        self._settle.stop()
+        load = self._read()
+        if load is not None and load != self.load:
+            self.turned.emit(load)
+
+    def _reset(self) -> None:
+        self._settle.stop()
+        if self.load is not None:
+            self.turned.emit(self.load.plain)
+
+
+_NAMES = {"rate_per_s": "rate", "linger_s": "linger", "objective_s": "objective"}
+
+
+class _Whole(QSpinBox):
+    """A wheel over a knob scrolls the panel; with the focus it steps."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        step_or_scroll(self, event, super().wheelEvent)
+
+
+class _Decimal(QDoubleSpinBox):
+    """The same for other numbers."""
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        step_or_scroll(self, event, super().wheelEvent)
+
+
+def _whole(low: int, high: int, name: str) -> QSpinBox:
+    box = _Whole()
+    box.setRange(low, high)
+    _prepare(box, name)
+    return box
+
+
+def _decimal(low: float, high: float, suffix: str, name: str) -> QDoubleSpinBox:
+    box = _Decimal()
+    box.setDecimals(2)
+    box.setRange(low, high)
+    box.setSuffix(suffix)
+    if low == 0.0:
+        box.setStepType(QDoubleSpinBox.StepType.AdaptiveDecimalStepType)
+    _prepare(box, name)
+    return box
+
+
+def _prepare(box: QAbstractSpinBox, name: str) -> None:
+    box.setAccessibleName(name)
+    box.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    box.setMinimumWidth(52)
+    box.setKeyboardTracking(False)
+    box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+
+def _show(box: QSpinBox | QDoubleSpinBox, value: float, own: str) -> None:
+    box.setSpecialValueText(own)
+    if not box.hasFocus() and box.value() != value:
+        _quietly(box, lambda: box.setValue(value))  # type: ignore[arg-type]
+
+
+def _offer(box: QComboBox, own: str, names: tuple[str, ...]) -> None:
+    box.clear()
+    box.addItem(own, None)
+    for name in names:
+        if name != own:
+            box.addItem(name, name)
+
+
+def _choose(box: QComboBox, name: str | None) -> None:
+    _quietly(box, lambda: box.setCurrentIndex(max(0, box.findData(name)) if name is not None else 0))
+
+
+def _quietly(box: QWidget, change: Callable[[], object]) -> None:
+    box.blockSignals(True)
+    change()
+    box.blockSignals(False)
