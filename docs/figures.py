@@ -335,7 +335,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "launches": launches,
     "serving-traps": serving_traps,
 }
-_MARKED = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -348,7 +348,7 @@ def main(words: Sequence[str]) -> int:
     differ = 0
     for page in sorted(HERE.glob("*.md")):
         text = page.read_text(encoding="utf-8")
-        made = _MARKED.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
+        made = MARKED.sub(lambda found: found[1] + TABLES[found[2]]() + found[3], text)
         if made == text:
             continue
         differ += 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +16,7 @@ from pydantic import Field, field_validator
 from ..errors import FileError
 from ..graph.dtypes import PRECISIONS
 from ..graph.graph import OperatorGraph
-from ..packaged import named_file
+from ..packaged import input_file
 from ..schema import MOST_FAULTS, Count, Index, Name, Strict, read_bytes, read_json, write_whole
 from .legality import check, named
 from .notation import find_operator, suggestion
@@ -72,8 +71,13 @@ def load_plan(path: str | Path, graph: OperatorGraph) -> Plan:
     ------
     FileError : not readable, faults with their paths, another graph, unknown operators, an illegal group.
     """
-    packaged = None if os.path.exists(path) else named_file(str(path), "assets/plans", ".json")
-    path = packaged or Path(path)
+    path = input_file(
+        path,
+        "assets/plans",
+        ".json",
+        "no such plan file, and no packaged plan of that name",
+        "Give a plan that was saved, or a name that `tilewright samples` lists.",
+    )
     where = str(path)
     document = read_json(read_bytes(path, _LARGEST_PLAN_BYTES), _Plan, where)
     if document.graph is not None and document.graph != graph.digest:
