@@ -149,3 +149,15 @@ def test_the_highest_rate_within_an_objective_is_found_set_and_kept(qtbot, windo
     document.set_load(replace(document.load, rate_per_s=1.1 * held))
     settle(qtbot, document)
     assert document.serving.p95_ns * 1e-9 > 0.95 * limit_s
+
+
+def test_a_bench_of_drags_measures_what_is_on_screen(qtbot, window):
+    from explorer.bench_drags import Drags
+
+    def until(there, what):
+        qtbot.waitUntil(there, timeout=LIMIT_MS)
+
+    drags = Drags(window, lambda: qtbot.wait(1), until, cleared=True)
+    rows = list(drags.run(1))
+    assert [len(row.samples) for row in rows] == [1, 1, 1]
+    assert 0.0 < drags.cost_s[0] <= drags.first_s[0] <= drags.exact_s[0]
