@@ -47,6 +47,7 @@ NEEDS_KERNELS = (
     Lane.SERVING,
     Lane.RELAYOUT,
     Lane.EXACT,
+    Lane.QUESTION,
     Lane.BASELINE,
     Lane.GRADIENT,
     Lane.MAP,

@@ -171,6 +171,13 @@ class Engine:
         ):  # of a queue that grows, shares only say how long it was watched
             yield from blaming(setting, drivers)
 
+    def highest_rate(self, request: ServingRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The what-ifs ``rate`` and ``ramp`` of a load with an objective: how far it goes, and what breaks first."""
+        from model.serving.questions import answers
+
+        rate, ramp = answers(self._prepared(request), ("rate", "ramp"))
+        return rate, ramp
+
     def _prepared(self, request: ServingRequest) -> Prepared:
         from model.graph.load import load_graph
         from model.serving.planned import profiles_of

@@ -35,11 +35,12 @@ class Lane(IntEnum):
     RELAYOUT = 7  # place them again after an edit: the numbers go first
     EXACT = 8  # the tail, replayed exactly
     QUEUE = 9  # the replay over time
-    BASELINE = 10  # the pinned plan's own numbers
-    GRADIENT = 11  # what every boundary would change
-    MAP = 12  # tile against tile
-    INDEX = 13  # what find searches
-    DRIVERS = 14  # what the tail is owed to
+    QUESTION = 10  # what if, asked by the hand
+    BASELINE = 11  # the pinned plan's own numbers
+    GRADIENT = 12  # what every boundary would change
+    MAP = 13  # tile against tile
+    INDEX = 14  # what find searches
+    DRIVERS = 15  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from PySide6.QtTest import QTest
 
 from explorer import header, look
 from explorer.document import Document
-from explorer.panels.latency import Latency, driver_sentence, facts_of
+from explorer.panels.latency import Latency, driver_sentence, facts_of, highest_sentence
 from explorer.panels.streams import StreamRow
 from model.errors import UsageError
 from model.serving.result import Arrivals, StreamResult
@@ -151,3 +151,16 @@ def test_a_stream_says_whether_its_objective_is_met():
     assert StreamRow(replace(one, slo_attainment=0.95)).attainment == "✓ 95.0 %"
     none = replace(one, slo_attainment=None, slo_percentile=None, slo_response_s=None)
     assert StreamRow(none).attainment == look.NO_NUMBER and StreamRow(none).tip == "no objective"
+
+
+def test_the_highest_rate_is_said_with_what_breaks_beyond_it():
+    rate = {"rate_per_s": 6.831, "percentile": "p99", "limit_s": 0.6, "tried": 23, "first_estimate": True}
+    ramp = {"what": "objective", "cause": "contention_queue"}
+    said = highest_sentence(rate, ramp)
+    assert said == (
+        "6.831 requests/s keep p99 within 600 ms (23 rates tried, by the first estimate). "
+        "Beyond it the objective breaks first: contention grows most."
+    )
+    none = highest_sentence(rate | {"rate_per_s": None, "first_estimate": False}, ramp)
+    assert none.startswith("No rate keeps p99 within 600 ms (23 rates tried). Shorten")
+    assert highest_sentence(rate, {"what": "", "cause": ""}).endswith("estimate).")

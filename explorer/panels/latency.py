@@ -6,11 +6,12 @@ workload's own, and stays in reach where there is nothing to draw: it may be the
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton
 
 from model.cost.result import CostResult
 from model.serving.result import ServingResult
@@ -20,10 +21,11 @@ from ..controls import Combo, muted, scrolling
 from ..document import Document
 from ..load import Load
 from ..names import group_name
+from ..runner import Lane
 from .distribution import Distribution
 from .knobs import Knobs
 from .panel import Panel
-from .parts import Parts, shown_parts
+from .parts import Parts, part_name, shown_parts
 from .streams import SlotBars, StreamTable
 
 if TYPE_CHECKING:  # its kernels are not loaded on the GUI thread
@@ -104,6 +106,20 @@ def facts_of(result: ServingResult) -> str:
     return " · ".join(facts)
 
 
+def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
+    """What the search found: the rate, how it was replayed, and what breaks first beyond it."""
+    how = f"{rate['tried']} rates tried" + (", by the first estimate" if rate["first_estimate"] else "")
+    limit = f"{rate['percentile']} within {look.fmt_seconds(rate['limit_s'])}"
+    if not rate["rate_per_s"]:
+        return f"No rate keeps {limit} ({how}). Shorten the plan, add slots, or relax the objective."
+    cause = part_name(ramp["cause"]) if ramp.get("cause") else ""
+    first = {"capacity": "the slots' capacity", "objective": "the objective"}.get(ramp.get("what") or "", "")
+    beyond = (
+        f" Beyond it {first} breaks first" + (f": {cause} grows most." if cause else ".") if first else ""
+    )
+    return f"{rate['rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
+
+
 FACTS_TIP = (
     "ρ: utilisation of the slots. Jain's index: 1 is even, 1/n all in one; over slots of busy time, over streams of "
     "slowdown. Padding: share of service time; fallback: share of requests."
@@ -152,6 +168,10 @@ class Latency(Panel):
         head.addWidget(self.which)
         head.addWidget(heading)
         head.addStretch(1)
+        self.highest = QPushButton("Highest rate")
+        self.highest.setProperty("quiet", True)
+        self.highest.clicked.connect(self._find_highest)
+        head.addWidget(self.highest)
         column = scrolling(self.body)
         column.addWidget(self.overload)
         column.addWidget(self.distribution, 1)
@@ -189,6 +209,25 @@ class Latency(Panel):
         load = self.document.load
         if load is not None:
             self.document.set_load(replace(load, objective_s=limit_ns * 1e-9))
+
+    def _find_highest(self) -> None:
+        """Search the rate up to which the objective holds, set it, and say what breaks beyond."""
+        document, served = self.document, self.document.served
+        if served is not None:
+            self.highest.setEnabled(False)
+            document.ask(
+                Lane.QUESTION,
+                "Searching the highest rate within the objective",
+                lambda: document.engine.highest_rate(served),
+                self._take_highest,
+            )
+
+    def _take_highest(self, found: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        rate, load = found[0]["rate_per_s"], self.document.load
+        self.document.said.emit(highest_sentence(*found), "note" if rate else "warning")
+        if rate and load is not None:
+            self.document.set_load(replace(load, rate_per_s=math.floor(rate * 100) / 100))
+        self.invalidate()
 
     def redraw(self) -> None:
         """The newest serving result beside the baseline's."""
@@ -247,6 +286,13 @@ class Latency(Panel):
         self.streams.setVisible(several)
         if several:
             self.streams.show_streams(result)
+        judged = result.slo_response_s is not None
+        self.highest.setEnabled(judged)
+        self.highest.setToolTip(
+            "Search the highest rate at which the objective holds, set it, and say what breaks first beyond it"
+            if judged
+            else "Needs one objective: drag the SLO line, or set slo in the workload file"
+        )
         self.slots.show_slots(result)
         self.facts.setText(facts_of(result))
         few = (f"too few requests for an interval of {', '.join(result.too_few)}",) if result.too_few else ()

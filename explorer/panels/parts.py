@@ -50,6 +50,11 @@ def shown_parts(result: ServingResult, percentile: str) -> list[tuple[str, int, 
     return []
 
 
+def part_name(part: str) -> str:
+    """What a part is called on screen."""
+    return PART_NAMES.get(part, part.replace("_", " "))
+
+
 class Parts(QWidget):
     """One percentile as a stacked bar of its exact parts, with a legend that carries the numbers."""
 
@@ -64,25 +69,21 @@ class Parts(QWidget):
     def show_parts(self, parts: list[tuple[str, int, int]], total_ns: int) -> None:
         """Draw these parts of `total_ns`."""
         self.parts, self.total_ns = parts, total_ns
-        self.setAccessibleDescription(", ".join(f"{self._name(p)} {look.fmt_ns(ns)}" for p, ns, _ in parts))
+        self.setAccessibleDescription(", ".join(f"{part_name(p)} {look.fmt_ns(ns)}" for p, ns, _ in parts))
         self.setToolTip("\n".join(self._tip(*part) for part in parts) + "\nThe parts sum to it exactly.")
         self.updateGeometry()
         self.update()
 
-    @staticmethod
-    def _name(part: str) -> str:
-        return PART_NAMES.get(part, part.replace("_", " "))
-
     def _tip(self, part: str, ns: int, inside: int) -> str:
         share = look.fmt_percent(ns / self.total_ns) if self.total_ns else look.NO_NUMBER
         imbalance = f", of which {look.fmt_ns(inside)} while another slot was idle" if inside else ""
-        return f"{self._name(part)}: {ns:,} ns ({share}){imbalance}"
+        return f"{part_name(part)}: {ns:,} ns ({share}){imbalance}"
 
     def _legend_texts(self) -> list[str]:
         texts = []
         for part, ns, inside in self.parts:
             extra = f" (imbalance {look.fmt_ns(inside)})" if inside else ""
-            texts.append(f"{self._name(part)} {look.fmt_ns(ns)}{extra}")
+            texts.append(f"{part_name(part)} {look.fmt_ns(ns)}{extra}")
         return texts
 
     def _places(self, width: int) -> list[QRectF]:
