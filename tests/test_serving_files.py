@@ -280,7 +280,8 @@ def test_windows_that_touch_are_one(tmp_path):
 def test_packaged_workloads_load_and_ask_for_a_plan():
     traps = ("batch-for-throughput", "dynamic-always", "static-starves")
     for_a_plan = ("azure-code", "poisson", "mini-case", "mini-case-azure")
-    assert set(packaged_workloads()) == {*for_a_plan, *traps}
+    own_times = ("code-answers", "warm-afternoon")
+    assert set(packaged_workloads()) == {*for_a_plan, *traps, *own_times}
     for name in for_a_plan:
         workload = load_workload(name)
         assert workload.streams[0].arrivals.arrival_ns.size > 8000
