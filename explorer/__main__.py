@@ -8,13 +8,16 @@ itself. ``tilewright [FILE]`` opens the window. Exit codes (CONTRACT): 0 done; 1
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import importlib
+import importlib.util
 import io
 import os
 import pkgutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import model
 import model.commands
@@ -30,18 +33,28 @@ def command_names() -> tuple[str, ...]:
     return (*sorted(found), "bench-ui")
 
 
+def _where(name: str) -> str:
+    return "explorer.bench_ui" if name == "bench-ui" else f"model.commands.{name.replace('-', '_')}"
+
+
 def _module(name: str):
-    where = "explorer.bench_ui" if name == "bench-ui" else f"model.commands.{name.replace('-', '_')}"
-    return importlib.import_module(where)
+    return importlib.import_module(_where(name))
+
+
+def _about(name: str) -> str:
+    """The first line of a command's docstring, read from its file: to import it may compile kernels for minutes."""
+    found = importlib.util.find_spec(_where(name))
+    if found is None or found.origin is None:
+        return ""
+    doc = ast.get_docstring(ast.parse(Path(found.origin).read_text(encoding="utf-8"))) or ""
+    return doc.partition("\n")[0]
 
 
 def _overview() -> str:
     lines = [
         f"usage: {PROGRAM} [FILE]                open the explorer (a model, a sample, or the start page)"
     ]
-    for name in command_names():
-        doc = (_module(name).__doc__ or "").strip().splitlines()[0]
-        lines.append(f"       {PROGRAM} {name:<12} … {doc}")
+    lines.extend(f"       {PROGRAM} {name:<12} … {_about(name)}" for name in command_names())
     lines.append(f"       {PROGRAM} --version")
     lines.append(
         f"\n`{PROGRAM} COMMAND --help` explains one command. `{PROGRAM} FILE --picture OUT.png` draws"

@@ -185,6 +185,9 @@ def _groups(result: CostResult, everything: bool) -> str:
     hidden = len(launched) - len(chosen)
     more = f"\n… and {hidden:,} shorter groups (--all lists them)" if hidden else ""
     meant = "; ".join(f"{name}: {meaning}" for name, meaning in RATIOS.items())
+    if any(level.kind == "cache" for level in result.request.accelerator.memory):
+        meant += "; below 1.00 a cache held what earlier groups left"
+    meant += "; matrix: ideal over taken cycles of the matrix unit"
     return f"{text}{more}\n{meant}"
 
 

@@ -236,10 +236,22 @@ def _label(graph: OperatorGraph, members: tuple[int, ...]) -> str:
     return ", ".join(names) + (f" and {len(members) - 2} more" if len(members) > 2 else "")
 
 
+def _too_large(request: CostRequest) -> list[tuple[str, str, str]]:
+    """That the outermost level does not hold the weights as stored; groups are judged by the levels below it."""
+    dram, held = request.accelerator.dram, request.graph.parameter_bytes
+    if request.precision or held <= dram.capacity_bytes:
+        return []
+    what = f"the weights take {held:,} bytes, {dram.capacity_bytes:,} available; all is simulated as if they fitted"
+    return [
+        (f"{request.accelerator.name}: {dram.name}", what, "Take a larger machine, or a part of the model.")
+    ]
+
+
 def _warnings(request: CostRequest, groups: tuple[GroupResult, ...]) -> tuple[tuple[str, str, str], ...]:
     """The graph's, the machine's and the groups' warnings; one that many groups share stands once."""
     out = [(w.where, w.what, w.lever) for w in request.graph.warnings]
     out.extend(request.accelerator.warnings)
+    out.extend(_too_large(request))
     shared: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for where, what, lever in group.warnings:

@@ -320,7 +320,7 @@ class OperatorGraph:
         names.update({operator.name: operator.index for operator in self.operators})
         return names
 
-    @property
+    @cached_property
     def parameter_bytes(self) -> int:
         """Bytes of all weights, each tensor once, at the file's element types; those of nested graphs included."""
         return sum(tensor.bytes or 0 for tensor in self._weights().values())

@@ -31,7 +31,8 @@ class Tuned:
     ----------
     result : of the plan that was found, which stands in its request.
     exact : whether no tiles, orders and depths of these groups move less; only ever for "traffic".
-    gap : traffic over what no plan of these groups goes below, less 1; None for other objectives.
+    gap : traffic over what no plan of these groups goes below, less 1; None for other objectives, and where a cache
+        holds more than that.
     evaluations : mappings that were bounded or counted.
     kept : groups (by index) that stay as they were: their knobs are the user's, or nothing could be searched.
     """
@@ -107,7 +108,8 @@ def tune_tiles(
             _moved(request, group) if sure else group.lower_bound_bytes
             for group, sure in zip(result.groups, proven, strict=True)
         )
-        gap = moved / bound - 1.0 if bound else 0.0
+        # A cache may hold what the bound of a group alone counts as fetched: there is nothing to compare with then.
+        gap = None if moved < bound else moved / bound - 1.0 if bound else 0.0
     idle = [group.launches == 0 for group in result.groups]
     return Tuned(
         result=result,

@@ -28,6 +28,7 @@ from .whatif import (
     highest_rate,
     load_curve,
     ramp,
+    reaching_down,
     static_against_dynamic,
 )
 
@@ -80,13 +81,14 @@ def _load(prepared: Prepared, run: Run) -> dict[str, Any]:
 
 def _ramp(prepared: Prepared, run: Run) -> dict[str, Any]:
     limit = _limit(prepared)
-    return ramp(
-        load_curve(prepared.setting, run, _rates(prepared), limit.percentile).points, limit
-    ).document()
+    rates = reaching_down(prepared.setting, run, limit, _rates(prepared))
+    return ramp(load_curve(prepared.setting, run, rates, limit.percentile).points, limit).document()
 
 
 def _rate(prepared: Prepared, run: Run) -> dict[str, Any]:
-    return highest_rate(prepared.setting, run, _limit(prepared), _rates(prepared)).document()
+    limit = _limit(prepared)
+    rates = reaching_down(prepared.setting, run, limit, _rates(prepared))
+    return highest_rate(prepared.setting, run, limit, rates).document()
 
 
 def _batch(prepared: Prepared, run: Run) -> dict[str, Any]:
@@ -144,7 +146,8 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
 
     Raises
     ------
-    UsageError : an unknown question, or one that this workload does not answer (no objective, one batch size).
+    UsageError : an unknown question, or the only one asked, where this workload does not answer it (no objective, one
+        batch size); beside others it is said in its entry, ``not_answered``.
     """
     if questions and prepared.workload.streams[0].loop is not None:
         raise UsageError("a closed loop's requests come as they are answered; what-ifs are of given arrivals")
@@ -161,7 +164,13 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
         if question not in QUESTIONS:
             raise UsageError(f"no question {question!r}", lever=f"Ask {', '.join(QUESTIONS)}.")
         estimated.clear()
-        answer = QUESTIONS[question](prepared, run)
+        try:
+            answer = QUESTIONS[question](prepared, run)
+        except UsageError as error:
+            if len(questions) == 1:
+                raise
+            found.append({"kind": question, "not_answered": error.sentence()})  # the others can be
+            continue
         found.append(answer | {"first_estimate": any(estimated)})
     return found
 

@@ -240,6 +240,24 @@ class HighestRate:
         }
 
 
+_HALVINGS = 14
+
+
+def reaching_down(setting: Setting, run: Run, limit: Limit, rates_per_s: Sequence[float]) -> list[float]:
+    """The rates, and below them halves of the lowest until one keeps to the objective, fourteen at most.
+
+    A bursty trace may miss an objective at a hundredth of what its slots could do on average.
+    """
+    lower: list[float] = []
+    lowest = min(rates_per_s)
+    while len(lower) < _HALVINGS and not _holds(
+        measure(at_rate(setting, lowest), run, limit.percentile), limit
+    ):
+        lowest /= 2.0
+        lower.insert(0, lowest)
+    return [*lower, *rates_per_s]
+
+
 def highest_rate(
     setting: Setting, run: Run, limit: Limit, rates_per_s: Sequence[float], within: float = 0.002
 ) -> HighestRate:
