@@ -15,10 +15,12 @@ import pytest
 from model.errors import FileError
 from model.graph import incoming
 from model.graph.load import load_graph
+from model.packaged import folder as packaged_folder
 
 from .test_graph_files import HOSTILE, UNCOUNTABLE, _files
 
 ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = packaged_folder("sample_graphs")
 HANGS_S = 600  # a process that is waited for longer hangs
 MOST_KIB = 2**20  # 1 GiB in the process that the user started
 PROGRAM = """
@@ -64,7 +66,7 @@ def test_a_hostile_file_costs_no_memory_and_gets_its_sentence(path: Path, comman
 def test_a_pipe_is_read_and_one_without_a_writer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    content = (ROOT / "sample_graphs" / "residual_block.onnx").read_bytes()
+    content = (SAMPLES / "residual_block.onnx").read_bytes()
     pipe = tmp_path / "pipe.onnx"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(content))
@@ -95,7 +97,7 @@ def test_devices_folders_and_links_to_them_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"no such file|cannot be read"):
         load_graph(loop)
     link.unlink()
-    link.symlink_to(ROOT / "sample_graphs" / "swiglu_mlp.onnx")
+    link.symlink_to(SAMPLES / "swiglu_mlp.onnx")
     assert load_graph(link).operators
 
 
@@ -118,7 +120,7 @@ def test_a_sparse_file_is_refused_by_its_size_or_its_first_bytes(tmp_path: Path)
 def test_a_large_file_passes_through_without_being_held(tmp_path: Path) -> None:
     """300 MiB of one unknown protobuf field before a model: the child reads it, this process does not hold it."""
     size = 300 * 2**20
-    model = (ROOT / "sample_graphs" / "residual_block.onnx").read_bytes()
+    model = (SAMPLES / "residual_block.onnx").read_bytes()
     head = b"\x82\x7d" + _varint(size)
     path = sparse(tmp_path, len(head) + size, head)
     with path.open("ab") as file:
