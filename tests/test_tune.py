@@ -14,6 +14,7 @@ from model.cost.result import CostRequest, Totals
 from model.cost.simulate import simulate
 from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
+from model.packaged import folder
 from model.plan.edits import contraction_tails
 from model.plan.file import load_plan
 from model.plan.plan import FusionGroup, LevelTile, Plan
@@ -175,7 +176,7 @@ def test_the_command_writes_the_plan_that_it_counted(
 
 def test_what_does_not_fit_is_answered_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = tmp_path / "tiny.toml"
-    text = Path("assets/hardware/one-buffer.toml").read_text(encoding="utf-8")
+    text = (folder("assets") / "hardware" / "one-buffer.toml").read_text(encoding="utf-8")
     machine.write_text(text.replace("capacity_bytes = 65536", "capacity_bytes = 2"), encoding="utf-8")
     words = [
         "tune",
