@@ -376,8 +376,15 @@ def _turns(clock: TurnClock) -> Iterator[Measurement]:
 
 
 def _rests(window: Window) -> bool:
-    """Whether nothing runs and the layout of the last edit is on screen."""
-    return window.document.runner.is_idle and not window.canvas.stage.is_settling
+    """Whether the layout and a tail of what is shown are there.
+
+    The exact tail of a large model goes on for long: as for a person, the next edit ends it between two slices.
+    """
+    document = window.document
+    cost = document.cost
+    if cost is None or cost.request.plan is not document.plan or window.canvas.stage.is_settling:
+        return False
+    return not cost.totals.feasible or document.workload is None or _served(document, cost.request.plan)
 
 
 def _shows(document: Document, plan: Plan) -> bool:

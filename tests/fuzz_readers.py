@@ -482,6 +482,8 @@ def main() -> int:
     if arguments.child:
         serve(arguments.child)
         return 0
+    if not arguments.files:
+        parser.error("name files or folders to begin from, e.g. sample_graphs")
     report = run(seeds_of(arguments.files), arguments.cases, arguments.seed)
     print(report.text())
     if arguments.keep:

@@ -13,7 +13,7 @@ import numpy as np
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS
 from ..measured import Measurement, timed
 from .drivers import Setting, blame, drivers_of
-from .exact import Replay, alone_ns
+from .exact import alone_ns, replay
 from .replay import OWN_FIRST, replay_placed, replay_shared
 from .result import ServiceProfile
 from .rules import Offers, Replayed, Rules, Services, StreamRules
@@ -36,14 +36,6 @@ def rows(rounds: int) -> Iterator[Measurement]:
     yield from _questions(rounds)
 
 
-def replayed(offers: Offers, services: Services, rules: Rules) -> Replayed:
-    """The exact replay in one go."""
-    run = Replay(offers, services, rules)
-    while not run.step():
-        pass
-    return run.result()
-
-
 def _bare(rounds: int) -> Iterator[Measurement]:
     """First in, first out over four slots, two million requests at rho 0.8."""
     count = 2_000_000
@@ -54,14 +46,14 @@ def _bare(rounds: int) -> Iterator[Measurement]:
     slot = np.empty(count, np.int32)
     no_windows = np.empty(0, np.int64)
 
-    def replay() -> None:
+    def plain() -> None:
         replay_shared(arrival, service, 4, no_windows, 1, 1, begin, end, slot)
 
     def with_percentiles() -> None:
-        replay()
+        plain()
         percentiles(end - arrival)
 
-    for name, work in (("completions stored", replay), ("and four percentiles", with_percentiles)):
+    for name, work in (("completions stored", plain), ("and four percentiles", with_percentiles)):
         yield _rate(f"first in first out over 4 slots, {name}: requests", count, timed(rounds, work), 5e7)
 
 
@@ -96,7 +88,7 @@ def _all_drivers(rounds: int) -> Iterator[Measurement]:
         replay_placed(arrival, service, stream, OWN_FIRST, home, off_home, edges, 7, 5, begin, end, slot)
 
     yield _rate("replay with all drivers but contention: requests", count, timed(rounds, bare), 1e7)
-    seconds = timed(rounds, lambda: replayed(offers, services, rules))
+    seconds = timed(rounds, lambda: replay(offers, services, rules))
     yield _rate("the same with all parts of every request: requests", count, seconds, None)
 
 
@@ -147,7 +139,7 @@ def _first_estimates(rounds: int) -> Iterator[Measurement]:
 
 def _exact(rounds: int) -> Iterator[Measurement]:
     setting = _load(_profile(25, 12))
-    seconds = timed(rounds, lambda: replayed(setting.offers, setting.services, setting.rules))
+    seconds = timed(rounds, lambda: replay(setting.offers, setting.services, setting.rules))
     yield Measurement("exact contention, 12,000 requests of 300 phases", seconds, 0.4)
     yield _rate("exact contention: ends of phases", _REQUESTS * 300, seconds, 1e7)
 
@@ -165,7 +157,7 @@ def _questions(rounds: int) -> Iterator[Measurement]:
     rules = Rules(_SLOTS, placement="round-robin", throttle_edges_ns=windows, throttle=(7, 5))
     setting = Setting(offers, Services.of_times(np.array([[0, 5_000_000]])), rules)
     drivers = drivers_of(setting)
-    seconds = timed(rounds, lambda: blame(setting, drivers, replayed))
+    seconds = timed(rounds, lambda: blame(setting, drivers, replay))
     yield Measurement("grid of 16 combinations of drivers, 12,000 requests", seconds, 0.033)
 
     contended = _load(_profile(36, 12))
