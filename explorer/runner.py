@@ -82,6 +82,7 @@ class Runner(QObject):
         self._running: Job | None = None
         self._dropped = False  # the running job was cancelled: its answer is not wanted
         self._closing = False
+        self._untaken = 0  # answers on their way to the GUI thread
         self._answered.connect(self._take_answer, Qt.ConnectionType.QueuedConnection)
         self._thread = threading.Thread(target=self._work, name="tilewright-worker", daemon=True)
         self._thread.start()
@@ -127,9 +128,9 @@ class Runner(QObject):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing runs and nothing waits, held lanes included."""
+        """Whether nothing runs, nothing waits (held lanes included) and every answer was taken."""
         with self._lock:
-            return self._running is None and not any(self._waiting.values())
+            return self._running is None and not self._untaken and not any(self._waiting.values())
 
     def is_held(self, lane: Lane) -> bool:
         """Whether `lane` waits for its kernels."""
@@ -180,6 +181,7 @@ class Runner(QObject):
                 if wanted and follower is not None:
                     self.submit(follower)
                 self._running = None
+                self._untaken += wanted
                 idle = not any(jobs and lane not in self._held for lane, jobs in self._waiting.items())
             if wanted:
                 self._tell(self._answered, job, answer, fault)
@@ -197,12 +199,16 @@ class Runner(QObject):
     def _take_answer(self, job: Job, answer: Any, fault: BaseException | None) -> None:
         if self._closing:
             return
-        if fault is None:
-            job.done(answer)
-        elif job.failed is not None:
-            job.failed(fault)
-        else:
-            self.failed.emit(fault)
+        try:
+            if fault is None:
+                job.done(answer)
+            elif job.failed is not None:
+                job.failed(fault)
+            else:
+                self.failed.emit(fault)
+        finally:  # what it asked for waits by now: in between the worker does not look at rest
+            with self._lock:
+                self._untaken -= 1
 
 
 def trace_of(fault: BaseException) -> str:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +28,21 @@ def kernels() -> None:
     from model import compiled
 
     compiled.load_all()
+
+
+@pytest.fixture(autouse=True)
+def no_worker_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ends every worker that a test began: one that fails before it closes its document takes no other test with it."""
+    window = sys.modules.get("explorer.runner")
+    made: list[Any] = []
+    if window is not None:
+        begin = window.Runner.__init__
+
+        def begun(runner: Any, *arguments: Any, **named: Any) -> None:
+            begin(runner, *arguments, **named)
+            made.append(runner)
+
+        monkeypatch.setattr(window.Runner, "__init__", begun)
+    yield
+    for runner in made:
+        runner.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import ast
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -14,14 +14,56 @@ import pytest
 from model import compiled
 
 
-def test_folder_is_named_by_the_kernel_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    source = tmp_path / "kernels.py"
-    source.write_text("a = 1\n")
-    monkeypatch.setattr(compiled, "_source", lambda module: source)
-    before = compiled._digest()
-    assert compiled._digest() == before
-    source.write_text("a = 2\n")
-    assert compiled._digest() != before
+def test_a_file_is_named_by_its_text_and_by_that_of_the_kernel_files_it_imports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    texts = {
+        "model.graph.alignment": "a = 1\n",
+        "model.cost.sweep": "from model.compiled import kernel\n",
+        "model.cost.traffic": "from .sweep import (\n    one,\n    two,\n)\n",
+        "model.serving.events": "from ..cost import timing, traffic\n",
+    }
+
+    def source(module: str) -> Path:
+        path = tmp_path / module
+        path.write_text(texts.get(module, ""), encoding="utf-8")
+        return path
+
+    monkeypatch.setattr(compiled, "_source", source)
+    before = compiled._digests()
+    assert set(before) == set(compiled.KERNEL_MODULES) and compiled._digests() == before
+    texts["model.cost.sweep"] += "a = 2\n"
+    after = compiled._digests()
+    changed = {module for module, digest in after.items() if digest != before[module]}
+    assert changed == {"model.cost.sweep", "model.cost.traffic", "model.serving.events"}
+
+
+def test_kernels_of_the_same_text_elsewhere_are_loaded_not_compiled(tmp_path: Path) -> None:
+    """Another checkout, or the wheel, finds them in the same place."""
+    root = Path(compiled.__file__).parent
+    elsewhere = tmp_path / "model"
+    for path in root.rglob("*.py"):
+        target = elsewhere / path.relative_to(root)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    code = (
+        "import model, model.plan.bitsets; from model import compiled; "
+        "print(model.__file__); "
+        "print(sum(sum(k.stats.cache_misses.values()) for _, k in compiled.declared()))"
+    )
+    said = []
+    for folder in (root.parent, tmp_path):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env={**os.environ, "TILEWRIGHT_CACHE": str(tmp_path / "cache"), "PYTHONPATH": str(folder)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        said.append(done.stdout.split())
+    assert said[0][0] != said[1][0] and said[1][0].startswith(str(tmp_path))
+    assert int(said[0][1]) > 0 and int(said[1][1]) == 0
 
 
 def _folder_in_new_process(environment: dict[str, str]) -> str:
@@ -59,14 +101,30 @@ def test_every_kernel_file_is_listed_and_what_is_compiled_into_it() -> None:
         for path in root.rglob("*.py")
         if path.name != "compiled.py"
     }
-    declaring = {module for module, source in text.items() if "\n@kernel(" in source}
-    needed = declaring | {
-        f"{module.rpartition('.')[0]}.{other}"
-        for module in declaring
-        for other in re.findall(r"^from \.(\w+) import", text[module], re.MULTILINE)
-    }
+    needed = {module for module, source in text.items() if "\n@kernel(" in source}
+    declaring = len(needed)
+    waiting = sorted(needed)
+    while waiting:
+        module = waiting.pop()
+        imported = _imported(ast.parse(text[module]), module) & text.keys()
+        assert imported == compiled._imports(module, text[module])
+        waiting += imported - needed
+        needed |= imported
     assert needed == set(compiled.KERNEL_MODULES)
-    assert compiled.count() >= len(declaring) > 0
+    assert compiled.count() >= declaring > 0
+
+
+def _imported(tree: ast.Module, module: str) -> set[str]:
+    """What a file imports at its top level, by full name."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {name.name for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            inside = module.split(".")[: -node.level] if node.level else []
+            package = ".".join([*inside, *([node.module] if node.module else [])])
+            found |= {package, *(f"{package}.{name.name}" for name in node.names)}
+    return found
 
 
 def test_a_progress_line_for_each_kernel() -> None:

@@ -35,7 +35,7 @@ def document(qtbot):
 
 def settle(qtbot, document: Document) -> None:
     """Until nothing runs, nothing waits and every answer has arrived."""
-    for _ in range(5):  # opening takes four jobs one after another: file, plan, cost, tail
+    for _ in range(5):  # panels that are drawn anew ask for more, each in a turn of its own
         qtbot.waitUntil(lambda: document.runner.is_idle, timeout=WAIT_MS)
         qtbot.wait(1)
 

@@ -286,6 +286,9 @@ class Queue(Panel):
             self.show_body()
 
     def _take(self, timeline: Timeline) -> None:
+        newest = self.document.serving
+        if newest is None or newest.unstable:
+            return  # it was asked for before there was nothing to lay out any more: the sentence stays
         self.chart.show_timeline(timeline)
         self._describe(timeline.result)
         self.show_body()
