@@ -6,7 +6,9 @@ Letters are those of the operator table: m, n, k for products, i0, i1 ... for th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from model.graph.band import ENDLESS, Band
 from model.graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind, Tensor, TensorRole
 from model.hardware.accelerator import (
     Accelerator,
@@ -165,6 +167,13 @@ def attention(queries: int, keys: int, head: int, heads: int = 1, dtype: str = "
     sketch.softmax("S", "P")
     sketch.product("P", "V", "O")
     return sketch.graph("O")
+
+
+def masked(graph: OperatorGraph, offset: int = 0, window: int = ENDLESS) -> OperatorGraph:
+    """`attention` where a query sees only the keys of a band: none of the three has a point elsewhere."""
+    bands = (Band(1, 2, offset, window), Band(1, 2, offset, window), Band(1, 3, offset, window))
+    operators = tuple(replace(op, band=band) for op, band in zip(graph.operators, bands, strict=True))
+    return replace(graph, operators=operators, digest=f"{graph.digest}, {offset}, {window}")
 
 
 def mlp(tokens: int, model: int, hidden: int, dtype: str = "int8") -> OperatorGraph:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from random import Random
 
-from model.cost.layout import whole_elements
+from model.cost.layout import points_inside, whole_elements
 from model.cost.nest import (
     BUFFER,
     OUTER,
@@ -25,6 +25,7 @@ from model.cost.nest import (
     SimpleAxis,
     WindowAxis,
 )
+from model.graph.band import ENDLESS, Band
 
 MOST_VISITS = 2500  # of leaves in one walk: 2,000 groups stay cheap
 KINDS = ("contraction",) * 7 + ("pointwise",) * 2 + ("reduction",) * 2 + ("movement",)
@@ -486,7 +487,7 @@ def random_nest(seed: int) -> Nest:
 def beset(nest: Nest, random: Random) -> Nest:
     """The group with some tensors pinned, some intermediates spilled and some sums shared by cores."""
     written = {access.tensor for op in nest.operators for access in op.writes}
-    nest = following(nest, random)
+    nest = masked(following(nest, random), random)
     tensors = list(nest.tensors)
     for i, tensor in enumerate(tensors):
         if tensor.home == OUTER and i not in written and random.random() < 0.12:
@@ -515,7 +516,7 @@ def beset(nest: Nest, random: Random) -> Nest:
     splits: list[tuple[int, int]] = []
     for loop, (dim, step, _) in enumerate(nest.loops):
         trips = -(-nest.extents[dim] // step)
-        if trips > 1 and may_split(nest, paths, loop) and random.random() < 0.5:
+        if trips > 1 and may_split(nest, paths, loop, splits) and random.random() < 0.5:
             splits.append((loop, random.randint(2, trips)))
     return replace(nest, splits=tuple(splits))
 
@@ -549,6 +550,49 @@ def following(nest: Nest, random: Random) -> Nest:
     return replace(nest, extents=tuple(extents), operators=tuple(operators), tensors=tuple(tensors))
 
 
+def masked(nest: Nest, random: Random) -> Nest:
+    """The group with a band over two dims of some operators, most often one band for all that have both dims."""
+    if random.random() < 0.35:
+        return nest
+    operators, tensors = list(nest.operators), list(nest.tensors)
+    drawn: dict[frozenset[int], Band] = {}
+    for o, op in enumerate(operators):
+        free = [d for d in op.dims if addressed_simply(op, d, nest.extents)]
+        random.shuffle(free)
+        known = [pair for pair in drawn if pair <= set(free)]
+        if known and random.random() < 0.9:
+            operators[o] = replace(op, band=drawn[random.choice(known)])
+        elif len(free) > 1 and random.random() < 0.8:
+            q, k = free[:2]
+            queries, keys = nest.extents[q], nest.extents[k]
+            bands = [
+                Band(q, k, offset, window)
+                for offset in range(1 - queries, queries + keys)
+                for window in (1, 2, 3, 5, ENDLESS)
+            ]
+            some = [band for band in bands if 0 < band.points(queries, keys) < queries * keys]
+            if some:
+                causal = Band(q, k, 0)
+                band = causal if causal in some and random.random() < 0.25 else random.choice(some)
+                drawn[frozenset((q, k))] = band
+                operators[o] = replace(op, band=band)
+    for op in operators:
+        for access in op.writes:
+            if op.band is not None and access.fixed < 0:
+                size = whole_elements(access.axes, nest.extents, op.band)
+                tensors[access.tensor] = replace(tensors[access.tensor], elements=size)
+    return replace(nest, operators=tuple(operators), tensors=tuple(tensors))
+
+
+def addressed_simply(op: NestOperator, dim: int, extents: tuple[int, ...]) -> bool:
+    """Whether every access has a dim on a simple axis without padding, or not at all."""
+    return all(
+        isinstance(axis, SimpleAxis) and points_inside(axis, extents[dim]) == extents[dim]
+        for axis in (*op.domain, *(axis for access in (*op.reads, *op.writes) for axis in access.axes))
+        if dim in dims_of(axis)
+    )
+
+
 def follower(op: NestOperator, dim: int, window: WindowAxis) -> NestOperator:
     """An operator of which `dim` follows `window`."""
 
@@ -576,13 +620,16 @@ def path_of(nest: Nest, operator: NestOperator) -> list[int]:
     return path[::-1]
 
 
-def may_split(nest: Nest, paths: list[list[int]], loop: int) -> bool:
+def may_split(nest: Nest, paths: list[list[int]], loop: int, splits: list[tuple[int, int]]) -> bool:
     """Whether cores may share the sums over a loop: what they sum up is at home outside."""
     dim = nest.loops[loop][0]
     summed = False
+    shared = {nest.loops[other][0] for other, _ in splits}
     for op, path in zip(nest.operators, paths, strict=True):
         if loop not in path:
             continue
+        if op.band is not None and dim in (op.band.q, op.band.k) and shared & {op.band.q, op.band.k}:
+            return False
         at = path.index(loop)
         if at >= op.tree_depth or any(nest.loops[other][0] == dim for other in path[:at]):
             return False

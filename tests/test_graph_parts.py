@@ -15,13 +15,14 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from model.graph.attention import pairs_kept
+from model.graph.band import ENDLESS, Band, between
 from model.graph.equation import Equation, stated
 from model.graph.graph import Operator, OperatorGraph, OpKind, TensorRole
 from model.graph.load import graph_of
 from model.graph.raw import read_answer
 from model.graph.readers import read as read_file
 from model.graph.row import Call, Loops, Operand, Unmodelled
+from model.graph.table import loops_of
 
 F32, I32, I64, U8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.UINT8
 
@@ -84,7 +85,7 @@ def by_name(graph: OperatorGraph) -> dict[str, Operator]:
 
 
 def test_an_equation_says_mixed_radix_offsets_and_fixed_indices() -> None:
-    nest = Equation("1+_ b 6+h.k, *3 -> b h", {"b": 2, "h": 3, "k": 4}, bounded=5)
+    nest = Equation("1+_ b 6+h.k, *3 -> b h", {"b": 2, "h": 3, "k": 4})
     x, y = Operand("x", (2, 2, 18)), Operand("y", (9,))
     loops = stated(Call("Any", (x, y), (Operand("z", (2, 3)),), nest.attributes()))
     assert words(loops) == "b=2 h=3 [k=4]"
@@ -92,7 +93,6 @@ def test_an_equation_says_mixed_radix_offsets_and_fixed_indices() -> None:
         ((), 1), (((0, 1),), 0), (((1, 4), (2, 1)), 6),
     ]  # fmt: skip
     assert loops.inputs[1].whole and loops.inputs[1].addressed == 3
-    assert loops.bounded == 5
     with pytest.raises(Unmodelled):
         stated(Call("Any", (x,), (y,), nest.attributes()))
 
@@ -225,20 +225,80 @@ def test_onnx_attention_is_causal_after_its_past() -> None:
     assert shape_of(graph, "y1") == (1, 2, 8, 4)
 
 
-def test_pairs_kept_counts_what_a_mask_leaves() -> None:
-    for queries, keys, past, left, right in (
-        (4, 4, 0, -1, 0),
-        (3, 8, 5, -1, 0),
-        (4, 6, 0, 2, 1),
-        (5, 5, 0, 1, -1),
-    ):
-        kept = sum(
-            (left < 0 or j >= i + past - left) and (right < 0 or j <= i + past + right)
-            for i in range(queries)
-            for j in range(keys)
-        )
-        assert pairs_kept(queries, keys, past, left, right) == kept
-    assert pairs_kept(2048, 2048, 0, -1, 0) == 2048 * 2049 // 2
+@pytest.mark.parametrize(
+    ("queries", "keys", "past", "left", "right"),
+    [(4, 4, 0, -1, 0), (3, 8, 5, -1, 0), (4, 6, 0, 2, 1), (5, 5, 0, 1, -1), (6, 3, 0, 0, 0), (2, 9, 7, 2, 0)],
+)
+def test_a_band_leaves_what_a_mask_leaves(queries: int, keys: int, past: int, left: int, right: int) -> None:
+    kept = {
+        (i, j)
+        for i in range(queries)
+        for j in range(keys)
+        if (left < 0 or j >= i + past - left) and (right < 0 or j <= i + past + right)
+    }
+    band = between(0, 1, past, left, right, keys)
+    assert band is not None
+    assert {
+        (i, j) for i in range(queries) for j in range(keys) if 0 <= i + band.offset - j < band.window
+    } == kept
+    assert band.points(queries, keys) == len(kept)
+    assert band.seen(0, queries, keys) == len({i for i, _ in kept})
+    assert band.seen(1, queries, keys) == len({j for _, j in kept})
+
+
+def test_a_causal_mask_leaves_half() -> None:
+    assert between(0, 1, 0, -1, -1, 7) is None
+    assert Band(0, 1, 0).points(2048, 2048) == 2048 * 2049 // 2
+
+
+def test_all_parts_of_attention_have_the_points_that_the_mask_leaves() -> None:
+    """3 queries after 5 keys, window 4: queries see 4 keys each; a mask of its own is read there alone."""
+    graph = graph_with(
+        "Attention", (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), (3, 8), (1, 2, 5, 4), (1, 2, 5, 4),
+        outputs=3, domain="", opset=24, is_causal=1, left_window_size=3,
+    )  # fmt: skip
+    parts = by_name(graph)
+    for name in ("op/scores", "op/mask", "op/softmax", "op/values"):
+        operator = parts.get(name, parts.get("op/bias"))
+        assert operator is not None and operator.band is not None
+        dims = [operator.dims[operator.band.q].extent, operator.dims[operator.band.k].extent]
+        assert (dims, operator.band.offset, operator.band.window) == ([3, 8], 5, 4)
+    assert parts["op/keys"].band is None
+    assert parts["op/scores"].bounded_macs == 2 * (4 + 4 + 4) * 4
+
+
+def test_who_wants_the_scores_wants_all_of_them() -> None:
+    graph = graph_with(
+        "Attention", (1, 2, 3, 4), (1, 2, 3, 4), (1, 2, 3, 4), outputs=4, domain="", opset=24, is_causal=1
+    )  # fmt: skip
+    parts = by_name(graph)
+    assert parts["op/scores"].band is None
+    assert parts["op/values"].band == Band(1, 4, 0, ENDLESS)
+
+
+@pytest.mark.parametrize(
+    ("text", "band"),
+    [
+        ("b h 0", Band(0, 1, 0)),
+        ("h b 1 2", None),
+        ("b h 0 1", Band(0, 1, 0, 1)),
+        ("b h 9", None),
+        ("b h -5", None),
+    ],
+)
+def test_a_band_that_leaves_all_or_nothing_is_none(text: str, band: Band | None) -> None:
+    nest = Equation("b h -> b h", {"b": 2, "h": 3}, OpKind.POINTWISE, band=text)
+    x, y = Operand("x", (2, 3)), Operand("y", (2, 3))
+    found = loops_of(Call("Any", (x,), (y,), nest.attributes()))
+    assert found.band == (Band(1, 0, 1, 2) if text == "h b 1 2" else band)
+
+
+@pytest.mark.parametrize("text", ["b", "b b 0", "b q 0", "b h x", "b h 0 0", "b k 0", f"b h {1 << 50}"])
+def test_what_is_no_band_over_its_dims_is_refused(text: str) -> None:
+    """k shares an axis with h: there is no run of keys that a query sees."""
+    nest = Equation("b h.k -> b h", {"b": 2, "h": 3, "k": 2}, band=text)
+    with pytest.raises(Unmodelled):
+        loops_of(Call("Any", (Operand("x", (2, 6)),), (Operand("y", (2, 3)),), nest.attributes()))
 
 
 def test_attention_whose_heads_do_not_divide_stays_whole_and_says_so() -> None:

@@ -23,6 +23,7 @@ from model.cost.tree import Leaf, Loop, Tree, check, paths
 from model.cost.unify import unify
 from model.cost.units import Machine
 from model.errors import PlanError
+from model.graph.band import ENDLESS, Band
 from model.graph.graph import Axis, Dim, OperatorGraph, OpKind
 from model.plan.plan import FusionGroup, Plan
 from model.search.least import least_traffic
@@ -99,7 +100,25 @@ def random_graph(draw: Random) -> OperatorGraph:
         last = made
         if number + 1 < count and draw.random() < 0.1:
             outputs.append(made)
-    return sketch.graph(last, *outputs)
+    return masked(sketch.graph(last, *outputs), draw)
+
+
+def masked(graph: OperatorGraph, draw: Random) -> OperatorGraph:
+    """The graph with a band over two dims of some operators."""
+    operators = list(graph.operators)
+    for i, op in enumerate(operators):
+        axes = [axis for access in (*op.inputs, *op.outputs) for axis in access.axes]
+        free = [d for d in range(len(op.dims)) if all(len(a.terms) == 1 for a in axes if d in dict(a.terms))]
+        if len(free) < 2 or draw.random() < 0.6:
+            continue
+        q, k = draw.sample(free, 2)
+        ends = op.dims[q].extent, op.dims[k].extent
+        band = Band(q, k, draw.randint(1 - ends[0], sum(ends)), draw.choice((1, 2, 3, ENDLESS)))
+        if draw.random() < 0.3:
+            band = Band(q, k, 0)
+        if 0 < band.points(*ends) < prod(ends):
+            operators[i] = replace(op, band=band)
+    return replace(graph, operators=tuple(operators))
 
 
 # All mappings.
@@ -284,7 +303,8 @@ def compare(seed: int) -> str:
         result = simulate(CostRequest(graph, machine, Plan((found.group,)), "int8"))
         assert sum(result.groups[0].dram_bytes("DRAM")) == found.bytes, (seed, found)
         assert result.groups[0].footprint_bytes[0][1] == found.footprint_bytes <= capacity, (seed, found)
-    return " ".join(op.op_type for op in graph.operators) + ("" if found else " (nothing fits)")
+    kinds = [op.op_type if op.band is None else f"banded {op.op_type}" for op in graph.operators]
+    return " ".join(kinds) + ("" if found else " (nothing fits)")
 
 
 def test_no_mapping_moves_less_than_what_the_search_finds() -> None:
@@ -294,9 +314,9 @@ def test_no_mapping_moves_less_than_what_the_search_finds() -> None:
         kinds[compare(seed)] += 1
         del kinds[""]
         seed += 1
-    for part in ("MatMul", "Gemm", "Conv", "Softmax", "Add", "ReduceSum", "nothing fits"):
+    for part in ("MatMul", "Gemm", "Conv", "Softmax", "Add", "ReduceSum", "nothing fits", "banded"):
         assert sum(count for kind, count in kinds.items() if part in kind) >= 10, part
-    assert sum(count for kind, count in kinds.items() if kind.count(" ") >= 2) >= 60
+    assert sum(count for kind, count in kinds.items() if kind.count(" ") - kind.count("banded ") >= 2) >= 60
 
 
 if __name__ == "__main__":

@@ -61,11 +61,12 @@ SHARES = {
     "home in registers": 50,
     "rescaled sums": 15,
     "follows a window": 150,
+    "band": 400,
     "pinned": 250,
     "spilled": 150,
     "shared sums": 100,
 }
-KERNELS = ("sweep", "footprint", "traffic")  # in the order in which they import each other
+KERNELS = ("sweep", "bands", "footprint", "traffic")  # in the order in which they import each other
 FAULTS = {
     "a rolling window brings each tile whole": (
         "sweep",
@@ -166,6 +167,7 @@ def plain(nest: Nest) -> walker.Group:
             op.statistics,
             op.rescale,
             tuple(map(axis_of, op.domain)),
+            (op.band.q, op.band.k, op.band.offset, op.band.window) if op.band else (),
         )
         for op in nest.operators
     )
@@ -221,6 +223,7 @@ def properties(nest: Nest, counts: walker.Counts) -> set[str]:
     if any(row[2] == 0 and row[5] for row in counts.streams):
         found.add("reduction outside its retention")
     found.update({"follows a window"} if any(op.domain for op in nest.operators) else ())
+    found.update({"band"} if any(op.band for op in nest.operators) else ())
     found.update({"pinned"} if any(t.pinned for t in nest.tensors) else ())
     found.update({"spilled"} if any(t.spilled for t in nest.tensors) else ())
     found.update({"shared sums"} if nest.splits else ())

@@ -53,6 +53,7 @@ class Operator(NamedTuple):
     statistics: int = 0
     rescale: tuple[int, ...] = ()
     domain: tuple[tuple, ...] = ()  # axes that two of its dims each stand for
+    band: tuple[int, ...] = ()  # (q, k, offset, window): the only points that it has
 
 
 class Group(NamedTuple):
@@ -121,6 +122,29 @@ def new_coordinates(axis: tuple, tile: dict[int, range]) -> set[int]:
     if axis[0] == "rolling":
         here -= coordinates(axis, {**tile, axis[1]: range(tile[axis[1]].start)})
     return here
+
+
+def allowed(band: tuple[int, ...], tile: dict[int, range]) -> list[dict[int, range]]:
+    """The tile, or under a band each of its pairs that the band leaves, as a tile of its own."""
+    if not band:
+        return [tile]
+    q, k, offset, window = band
+    return [
+        {**tile, q: range(i, i + 1), k: range(j, j + 1)}
+        for i in tile[q]
+        for j in tile[k]
+        if 0 <= i + offset - j < window
+    ]
+
+
+def elements(access: Access, band: tuple[int, ...], tile: dict[int, range], fresh: bool = True) -> set[tuple]:
+    """The elements of an operand that the points of a tile touch; `fresh`: of rolling windows only what is new."""
+    found: set[tuple] = set()
+    for part in allowed(band, tile):
+        found.update(
+            product(*((new_coordinates if fresh else coordinates)(axis, part) for axis in access.axes))
+        )
+    return found
 
 
 def full_size(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> int:
@@ -219,7 +243,9 @@ class Tree:
         depth = self.depth(o, access, level)
         if level == 0:
             apart = (o,) if self.group.tensors[access.tensor].spilled else ()
-            return access.tensor, access.axes, tuple(self.loops[o][:depth]), *apart
+            return (
+                access.tensor, access.axes, tuple(self.loops[o][:depth]), self.group.operators[o].band, *apart
+            )  # fmt: skip
         return o, access.tensor, access.axes, depth
 
     def children(self, node: int) -> list[tuple[bool, int]]:
@@ -245,8 +271,8 @@ class Tree:
 class Stream:
     """One operand on its way between two levels: which tile is at hand, and what was moved so far."""
 
-    def __init__(self, tensor: int, owner: int, level: int) -> None:
-        self.tensor, self.owner, self.level = tensor, owner, level
+    def __init__(self, tensor: int, owner: int, level: int, band: tuple[int, ...]) -> None:
+        self.tensor, self.owner, self.level, self.band = tensor, owner, level, band
         self.reads = self.writes = self.partial = 0
         self.key: tuple[int, ...] | None = None
         self.tile: dict[int, range] = {}
@@ -261,7 +287,7 @@ class Stream:
         elif key != self.key:
             self.key, self.tile = key, tile
             self.moves.append((access, (), tile))
-            self.reads += prod(len(new_coordinates(axis, tile)) for axis in access.axes)
+            self.reads += len(elements(access, self.band, tile))
         else:
             assert tile == self.tile, "the tile at hand is not the one that is needed"
 
@@ -283,7 +309,7 @@ class Stream:
             where = tuple(
                 tile[axis[1]].start if axis[0] in ("window", "rolling") else 0 for axis in access.axes
             )
-            for element in product(*(new_coordinates(axis, tile) for axis in access.axes)):
+            for element in elements(access, self.band, tile):
                 name = (again, where, element)
                 self.visits[name] = self.visits.get(name, 0) + 1
         else:
@@ -321,20 +347,23 @@ class Machine:
                     name = (level, is_read, self.tree.shared_stream(o, access, level))
                     if not is_read or access.fixed >= 0:
                         name = (*name, o)
-                    stream = self.streams.setdefault(name, Stream(access.tensor, o, level))
+                    stream = self.streams.setdefault(name, Stream(access.tensor, o, level, op.band))
                     loops = self.tree.tile_loops(o, access, level)
                     bound = self.tree.loops[o][: self.tree.depth(o, access, level)]
                     again = [loop for loop in loops if self.tree.foreign(o, loop)]
                     cores = [] if is_read or level else self.tree.shared_sums(o, access)
                     inside = [(loop, number) for loop, number in cores if loop not in loops]
-                    found.append((stream, is_read, access, loops, self.binding(access, bound), again, inside))
+                    binding = self.binding(touched(access.axes), bound)
+                    # Which of its elements a tile has depends on the band's dims, touched or not.
+                    binding += self.binding(set(op.band[:2]) - touched(access.axes), loops)
+                    found.append((stream, is_read, access, loops, binding, again, inside))
         return found
 
-    def binding(self, access: Access, loops: list[int]) -> list[tuple[int, int]]:
-        """(dim, innermost loop over it among `loops` or -1) for the dims that address an operand."""
+    def binding(self, dims: set[int], loops: list[int]) -> list[tuple[int, int]]:
+        """(dim, innermost loop over it among `loops` or -1) for the dims that tell which elements a tile has."""
         return [
             (dim, max((loop for loop in loops if self.group.loops[loop][0] == dim), default=-1))
-            for dim in sorted(touched(access.axes))
+            for dim in sorted(dims)
         ]
 
     def tile(self, binding: list[tuple[int, int]]) -> dict[int, range]:
@@ -362,9 +391,13 @@ class Machine:
             return
         op = self.group.operators[o]
         here = self.tile([(dim, self.innermost(o, dim)) for dim in op.dims])
+        parts = allowed(op.band, here)
+        if not parts:
+            return
         apart = {dim for axis in op.domain for dim in axis[1:3]}
-        points = prod(len(piece) for dim, piece in here.items() if dim not in apart)
-        self.points[o] += points * prod(len(new_coordinates(axis, here)) for axis in op.domain)
+        for part in parts:
+            points = prod(len(piece) for dim, piece in part.items() if dim not in apart)
+            self.points[o] += points * prod(len(new_coordinates(axis, part)) for axis in op.domain)
         for stream, is_read, access, loops, binding, again, shared in self.plans[o]:
             key = tuple([self.iteration[loop] for loop in loops])
             if is_read:
@@ -377,7 +410,7 @@ class Machine:
             tensor = self.group.tensors[access.tensor]
             if tensor.home != OUTER and tensor.written_outside and access.fixed < 0:
                 produced = self.through.setdefault(access.tensor, set())
-                produced.update(product(*(coordinates(axis, here) for axis in access.axes)))
+                produced.update(elements(access, op.band, here, fresh=False))
         if op.rescale:
             self.rescale(o, here)
 
@@ -394,7 +427,7 @@ class Machine:
             if loop in shown and self.group.loops[loop][0] in op.rescale
         )
         again = tuple(self.iteration[loop] for loop in loops if self.tree.foreign(o, loop))
-        for element in product(*(coordinates(axis, here) for axis in op.writes[0].axes)):
+        for element in elements(op.writes[0], op.band, here, fresh=False):
             self.rescaled.setdefault((o, again, element), set()).add(online)
 
     def rescale_ops(self) -> int:
@@ -444,51 +477,76 @@ def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[i
             add(stream.tensor, stream.owner, moved if is_read else 0, 0 if is_read else moved)
         finished: set[tuple] = set()
         for access, again, tile in stream.moves:
-            lengths = runs(access.axes, tile, group.extents)
-            name = (again, tuple(tile.items()))
             if is_read:
+                lengths = runs(access, stream.band, tile, group.extents)
                 add(stream.tensor, stream.owner, rounded(lengths, tensor.bits), 0)
-            elif name not in finished:
+                continue
+            # Every visit writes its sums and reads them back, but for one in all of each element.
+            part = rounded(runs(access, stream.band, tile, group.extents), tensor.partial_bits)
+            part *= stream.partial > 0
+            add(stream.tensor, stream.owner, part, part)
+            uncut = {dim: range(group.extents[dim]) for dim in set(stream.band[:2]) - touched(access.axes)}
+            name = (again, tuple(sorted({**tile, **uncut}.items(), key=str)))
+            if name not in finished:
                 finished.add(name)
-                add(stream.tensor, stream.owner, 0, rounded(lengths, tensor.bits))
-            else:
-                part = rounded(lengths, tensor.partial_bits)
-                add(stream.tensor, stream.owner, part, part)
+                lengths = runs(access, stream.band, {**tile, **uncut}, group.extents)
+                part = rounded(lengths, tensor.partial_bits) * (stream.partial > 0)
+                add(stream.tensor, stream.owner, -part, rounded(lengths, tensor.bits) - part)
     for number, tensor in enumerate(group.tensors):
         if tensor.home != OUTER and tensor.written_outside:
             add(number, machine.tree.producer[number][0], 0, rounded([tensor.elements], tensor.bits))
     return {name: row for name, row in found.items() if any(row)}
 
 
-def runs(axes: tuple[tuple, ...], tile: dict[int, range], extents: tuple[int, ...]) -> list[int]:
+def runs(
+    access: Access, band: tuple[int, ...], tile: dict[int, range], extents: tuple[int, ...]
+) -> list[int]:
     """Lengths of the contiguous runs of a tile."""
-    inner = 1
+    inner, axes = 1, access.axes
+    found = elements(access, band, tile)
     for place in reversed(range(len(axes))):
-        here = new_coordinates(axes[place], tile)
-        if whole(axes[place], tile, extents):
-            inner *= len(here)
+        if whole(access, place, band, tile, extents):
+            inner *= len({element[place] for element in found})
             continue
-        times = prod(len(new_coordinates(axis, tile)) for axis in axes[:place])
-        return ([len(here) * inner] if consecutive(axes[place], tile) else [inner] * len(here)) * times
+        lines: dict[tuple, set[int]] = {}  # along this axis, at one place along those before it
+        for element in found:
+            lines.setdefault(element[:place], set()).add(element[place])
+        return [
+            length
+            for line in lines.values()
+            for length in (
+                [len(line) * inner] if consecutive(axes[place], tile, line) else [inner] * len(line)
+            )
+        ]
     return [inner]
 
 
-def whole(axis: tuple, tile: dict[int, range], extents: tuple[int, ...]) -> bool:
+def whole(
+    access: Access, place: int, band: tuple[int, ...], tile: dict[int, range], extents: tuple[int, ...]
+) -> bool:
     """Whether every tile is all of the tensor's axis; one that says no size has that of its dim."""
+    axis = access.axes[place]
     if axis[0] != "simple" or len(tile[axis[1]]) < extents[axis[1]]:
         return False
     _, dim, _, _, extent = axis
-    return len(coordinates(axis, tile)) == (extents[dim] if extent == 1 << 62 else extent)
+    if dim in band[:2] and (
+        set(band[:2]) <= touched(access.axes) or any(len(tile[d]) < extents[d] for d in band[:2])
+    ):
+        return False
+    here = {element[place] for element in elements(access, band, tile)} if dim in band[:2] else None
+    return len(coordinates(axis, tile) if here is None else here) == (
+        extents[dim] if extent == 1 << 62 else extent
+    )
 
 
-def consecutive(axis: tuple, tile: dict[int, range]) -> bool:
-    """Whether a tile's coordinates follow one another, borders not seen."""
+def consecutive(axis: tuple, tile: dict[int, range], line: set[int]) -> bool:
+    """Whether the coordinates of a tile, `line` inside the borders, follow one another, borders not seen."""
     kind, *rest = axis
     if kind == "indirect":
         return False
     if kind == "simple":
         _, coefficient, _, _ = rest
-        return abs(coefficient) == 1 or len(coordinates(axis, tile)) == 1
+        return abs(coefficient) == 1 or len(line) == 1
     p, r, stride, dilation, _, _ = rest
     found = {i * stride + j * dilation for i in tile[p] for j in tile[r]}
     return len(found) == max(found) - min(found) + 1

@@ -5,12 +5,13 @@ Knows a posed and mapped group, its graph's operands and one machine; knows no s
 
 from __future__ import annotations
 
-from math import sqrt
+from math import prod, sqrt
 
 import numpy as np
 
 from ..graph.dtypes import bytes_of
 from ..plan.plan import FusionGroup
+from . import bands as b
 from . import cycles as c
 from . import registers as reg
 from . import sweep as k
@@ -115,9 +116,8 @@ class Counted:
         if demand.excess_bytes > 0:
             at = int(self.work[k.W_SAVED, len(self.space.operators)])
             arrays = self.mapping.arrays
-            steps = int(
-                k.repeats(-1, self.rows[at], int(self.work[k.W_TREE, at]), arrays.loops, arrays.extents)
-            )
+            row, tree = self.rows[at], int(self.work[k.W_TREE, at])
+            steps = int(b.runs_of(arrays.ops, at, row, tree, arrays.loops, arrays.extents))
             self.spilled = 2 * demand.excess_bytes * steps
             room = self.machine.capacity_bytes - int(self.footprint[0])
             onchip = room >= demand.excess_bytes
@@ -243,6 +243,9 @@ class Counted:
         product = 1
         for d in role.m + role.n + role.k:
             product *= extents[d]
+        if operator.band is not None:  # the argument (Loomis and Whitney, 1949) is one of any set of points
+            ends = extents[operator.band.q], extents[operator.band.k]
+            product = product // prod(ends) * operator.band.points(*ends)
         bound = int((2 * product / sqrt(held) - 2 * held) * bits / 8)
         return (bound, "Smith et al. 2019") if bound > compulsory else (compulsory, "compulsory")
 

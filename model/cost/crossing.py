@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..hardware.accelerator import Accelerator
+from . import bands as b
 from . import steps as w
 from . import sweep as k
 from .layout import NestArrays
@@ -59,19 +60,21 @@ def crossing(
     """
     cache = machine.cache
     near = machine.dram if cache is None else cache
-    buffer, plain = _bits(arrays, counts, work[k.W_EFFECTIVE0], rows, near.access_bytes)
+    own = [arrays.loops] * arrays.ops.shape[0]
+    buffer, plain = _bits(arrays, counts, work[k.W_EFFECTIVE0], rows, own, near.access_bytes)
     dram = buffer
-    first = _first_pass(arrays, plain, work[k.W_EFFECTIVE0], rows, arrays.loops)
+    first = _first_pass(arrays, plain, work[k.W_EFFECTIVE0], rows, own)
     if cache is not None:
         waves = _waves(arrays, cores)
         depths = _depths(machine.cache_share_bytes, arrays, rows, work, cores)
         missed = np.zeros_like(counts)
         for a in range(arrays.acc.shape[0]):
+            o = int(arrays.acc[a, k.ACC_OPERATOR])
             count_access(
-                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves, 0, a, int(depths[a]),
+                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves[o], 0, a, int(depths[a]),
                 missed, rows, work,
             )  # fmt: skip
-        dram, plain = _bits(arrays, missed, depths, rows, machine.dram.access_bytes)
+        dram, plain = _bits(arrays, missed, depths, rows, waves, machine.dram.access_bytes)
         dram = np.minimum(dram, buffer) if machine.dram.access_bytes <= cache.access_bytes else dram
         first = _first_pass(arrays, plain, depths, rows, waves)
         _take_held(arrays, plain, first, dram, warm, kept)
@@ -96,8 +99,10 @@ def crossing(
     )
 
 
-def _bits(arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, sector_bytes: int) -> tuple[Ints, Ints]:
-    """Bits inwards and outwards per access in whole sectors, and as they are."""
+def _bits(
+    arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, loops: list[Ints], sector_bytes: int
+) -> tuple[Ints, Ints]:
+    """Bits inwards and outwards per access in whole sectors, and as they are; ``loops`` as each operator has them."""
     tensors = arrays.ten[arrays.acc[:, k.ACC_TENSOR]]
     bits, partial = tensors[:, k.TEN_BITS], tensors[:, k.TEN_PARTIAL]
     plain = np.stack(
@@ -111,17 +116,22 @@ def _bits(arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, sector_byt
         return plain, plain
     out = plain.copy()
     for a in np.flatnonzero(plain.any(axis=1)).tolist():
-        whole = int(counts[a, k.READS] + counts[a, k.WRITES])
-        wide = sectored_bits(arrays, a, rows, int(depths[a]), whole, int(bits[a]), sector_bytes)
+        whole, part = int(counts[a, k.READS] + counts[a, k.WRITES]), int(counts[a, k.PARTIAL_WRITES])
+        o = int(arrays.acc[a, k.ACC_OPERATOR])
+        depth, write = int(depths[a]), bool(arrays.acc[a, k.ACC_WRITE])
+
+        def taken(elements: int, width: int, sums: bool, a: int = a, o: int = o, depth: int = depth) -> int:
+            return sectored_bits(arrays, a, rows, depth, elements, width, sector_bytes, loops[o], sums)
+
+        wide = taken(whole, int(bits[a]), not write)
         sums = 0
-        if counts[a, k.PARTIAL_WRITES]:
-            part = int(counts[a, k.PARTIAL_WRITES])
-            sums = sectored_bits(arrays, a, rows, int(depths[a]), part, int(partial[a]), sector_bytes)
+        if part:  # all visits, but for one in all of each element
+            sums = taken(whole + part, int(partial[a]), True) - taken(whole, int(partial[a]), False)
         out[a] = (sums, wide + sums) if arrays.acc[a, k.ACC_WRITE] else (wide, 0)
     return out, plain
 
 
-def _first_pass(arrays: NestArrays, plain: Ints, depths: Ints, rows: Ints, loops: Ints) -> Ints:
+def _first_pass(arrays: NestArrays, plain: Ints, depths: Ints, rows: Ints, loops: list[Ints]) -> Ints:
     """Of the bits as they are, those of the first pass over each tile; of outputs, the last, finished writes."""
     out = np.zeros_like(plain)
     tensors = arrays.ten[arrays.acc[:, k.ACC_TENSOR]]
@@ -133,9 +143,17 @@ def _first_pass(arrays: NestArrays, plain: Ints, depths: Ints, rows: Ints, loops
         elif arrays.acc[a, k.ACC_FIXED] >= 0:
             out[a, 0] = plain[a, 0]
         else:
-            untouched = ~int(arrays.acc[a, k.ACC_TOUCH])
-            again = int(k.repeats(untouched, rows[o], int(depths[a]), loops, arrays.extents))
+            touch, band, depth = (
+                int(arrays.acc[a, k.ACC_TOUCH]),
+                int(arrays.ops[o, k.OP_BAND]),
+                int(depths[a]),
+            )
+            again = int(k.repeats(~touch & ~band, rows[o], depth, loops[o], arrays.extents))
             out[a, 0] = plain[a, 0] // again
+            if band:
+                boxes = int(b.band_sum(arrays.ops, o, touch, -1, rows[o], depth, loops[o], arrays.extents))
+                once = int(b.band_sum(arrays.ops, o, touch, 0, rows[o], depth, loops[o], arrays.extents))
+                out[a, 0] = out[a, 0] // boxes * once
     return out
 
 
@@ -165,12 +183,24 @@ def _toll(arrays: NestArrays, counts: Ints, buffer: Ints, dram: Ints) -> NDArray
 # The cache.
 
 
-def _waves(arrays: NestArrays, cores: Ints) -> Ints:
-    """The loops with the trips of one core: what the cores of a wave fetch at one time is fetched once."""
+def _waves(arrays: NestArrays, cores: Ints) -> list[Ints]:
+    """Per operator the loops with the trips of one core: what the cores of a wave fetch at one time is fetched once.
+
+    A wave is neighbouring tiles, so that the boxes of a band are those of tiles that many times as large.
+    """
     loops = arrays.loops.copy()
-    share = np.maximum(1, cores[loops[:, k.LOOP_DIM]]) if cores.size else 1
+    share = np.maximum(1, cores[loops[:, k.LOOP_DIM]]) if cores.size else np.ones(len(loops), np.int64)
     loops[:, k.LOOP_TRIPS] = -(-loops[:, k.LOOP_TRIPS] // share)
-    return loops
+    out = [loops] * arrays.ops.shape[0]
+    for o in np.flatnonzero(arrays.ops[:, k.OP_BAND]).tolist():
+        out[o] = loops.copy()
+        seen: set[int] = set()
+        for loop in arrays.path[o, : arrays.ops[o, k.OP_TREE]].tolist():
+            d = int(loops[loop, k.LOOP_DIM])
+            if arrays.ops[o, k.OP_BAND] >> d & 1 and d not in seen:
+                out[o][loop, k.LOOP_STEP] *= share[loop]
+                seen.add(d)
+    return out
 
 
 def _depths(share_bytes: int, arrays: NestArrays, rows: Ints, work: Ints, cores: Ints) -> Ints:

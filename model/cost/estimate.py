@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
+from .bands import band_points, band_sum, keys_seen, runs_of
+from .boxes import fullest_core
 from .candidate import (
     L_BLOCK_THREADS,
     L_BLOCKS,
@@ -53,13 +55,18 @@ from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_BAND,
     OP_CONTRACTION,
     OP_DOMAIN,
     OP_DOMAIN_END,
     OP_END,
     OP_FIRST,
+    OP_KEY,
+    OP_OFFSET,
     OP_OWN,
+    OP_QUERY,
     OP_RESCALE,
+    OP_WINDOW,
     PARTIAL_READS,
     PARTIAL_WRITES,
     READS,
@@ -74,15 +81,16 @@ from .sweep import (
 
 
 @kernel(
-    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, float64, int64[::1], int64[::1], int64[:,::1],"
     " int64[:,::1])",
     borrows=True,
 )
-def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
+def registers_bytes(ops, acc, ten, o, points, kept, held, length, loops, path):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
 
     An operand of a contraction is read once per register tile of the dims that it does not touch; the rest once; sums
-    that wait in the buffer go there and come back once per visit but one.
+    that wait in the buffer go there and come back once per visit but one. ``kept``: the part of its iterations that
+    a band leaves.
     """
     total = 0.0
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
@@ -101,6 +109,7 @@ def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
             for j in range(acc[a, ACC_DEPTH1]):
                 if others >> loops[path[o, j], LOOP_DIM] & 1:
                     visits *= loops[path[o, j], LOOP_TRIPS]
+            visits = max(1.0, visits * kept)
             total += moved * 2.0 * (visits - 1.0) * ten[t, TEN_PARTIAL] / 8.0
         total += moved * ten[t, TEN_BITS] / 8.0
     return total
@@ -215,14 +224,14 @@ def first_seconds(spans, c, deepest, mach):
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    " int64, int64, float64[:,::1])",
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], float64, int64, int64, float64[:,::1])",
     borrows=True,
 )
-def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spans):
+def add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, heavy, deepest, loaded, spans):
     """Add what operator `o` moves to the steps that it is part of, `deepest` loops deep: means over its tiles.
 
-    ``loaded``: the column of its loads.
+    ``loaded``: the column of its loads. ``heavy``: of tiles that differ under a band those of the busiest core.
     """
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
         t = acc[a, ACC_TENSOR]
@@ -234,14 +243,62 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
         r = 0 if acc[a, ACC_FIXED] >= 0 else work[W_EFFECTIVE0, a]
         if ten[t, TEN_HOME] != HOME_OUTER:
             r = work[W_LENGTH, o]
-        times = 8.0
-        for j in range(r):
-            times *= loops[rows[o, j], LOOP_TRIPS]
+        times = 8.0 * runs_of(ops, o, rows[o], r, loops, extents)
+        if ops[o, OP_BAND] and acc[a, ACC_TOUCH] >> ops[o, OP_KEY] & 1:
+            cut = acc[a, ACC_TOUCH] >> ops[o, OP_QUERY] & 1 == 0
+            for j in range(r):
+                cut = cut and loops[rows[o, j], LOOP_DIM] != ops[o, OP_KEY]
+            if cut or acc[a, ACC_TOUCH] >> ops[o, OP_QUERY] & 1:  # keys of a tile of queries, or pairs
+                times /= heavy
         r = min(r, deepest)
         spans[r, loaded] += into / times
         spans[r, loaded + 1] += into / times * spans[r, P_COPIES]
         spans[r, P_STORED] += out / times
         spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
+
+
+@kernel(
+    "float64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64, int64[::1], float64[:,::1])",
+    borrows=True,
+)
+def visit_boxes(ops, o, row, deepest, loops, extents, independent, split, spans):
+    """The busiest core's iterations of operator `o`, which has a band, into column P_VISITS of ``spans``.
+
+    Returns how many points a step of this core has, in steps of the mean.
+    """
+    q, k = ops[o, OP_QUERY], ops[o, OP_KEY]
+    step_q, step_k, share_q, share_k, core = extents[q], extents[k], 1, 1, 0
+    leading = True
+    others, boxes, heavy = 1.0, 1, 1.0
+    for j in range(deepest):
+        loop = row[j]
+        d = loops[loop, LOOP_DIM]
+        leading = leading and (independent >> d & 1) != 0
+        share = split[d] if leading else 1
+        if d == q:
+            step_q, share_q = loops[loop, LOOP_STEP], share
+            core = fullest_core(loop, o, share, ops, loops, extents) if share > 1 else 0
+        elif d == k:
+            step_k, share_k = loops[loop, LOOP_STEP], share
+        else:
+            others *= -(-loops[loop, LOOP_TRIPS] // share)
+        if d in (q, k):
+            boxes, whole, points = 0, 0, 0
+            for low in range(core * step_q, extents[q], share_q * step_q):
+                high = min(low + step_q, extents[q])
+                first, end = keys_seen(ops, o, low, high, 0, extents[k])
+                if end > first:
+                    tiles = (end - 1) // step_k - first // step_k + 1
+                    boxes += -(-tiles // share_k)
+                    whole += tiles
+                    if share_q > 1:
+                        points += band_points(low, high, first, end, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
+            if share_q > 1:
+                every = band_points(0, extents[q], 0, extents[k], ops[o, OP_OFFSET], ops[o, OP_WINDOW])
+                mean = every / band_sum(ops, o, 0, -1, row, j + 1, loops, extents)
+                heavy = points / max(1, whole) / mean
+        spans[j + 1, P_VISITS] = others * boxes
+    return heavy
 
 
 @kernel("int64(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
@@ -303,9 +360,14 @@ def estimate(
             whole_axis = axis_sum(axes, x, rows[o], deepest, loops, extents)
             length[d] = -(-whole_axis // -(-extents[d] // length[d]))
             length[axes[x, AXIS_D1]] = 1
-        add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
-        inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
-        busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
+        every, heavy = steps, 1.0
+        if ops[o, OP_BAND]:
+            steps = runs_of(ops, o, rows[o], deepest, loops, extents)
+            heavy = visit_boxes(ops, o, rows[o], deepest, loops, extents, independent, split, spans)
+        left = steps / every
+        add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, heavy, deepest, P_LOADED, spans)
+        inner = registers_bytes(ops, acc, ten, o, float(points[o]), left, held, length, loops, rows) / steps
+        busy = vector[o] * np.ceil(points[o] / steps * heavy / mach[M_LANES])
         if ops[o, OP_RESCALE]:
             busy += rescale * mach[M_RESCALE] / steps / mach[M_LANES]
         busy /= mach[M_CLOCK]
@@ -316,20 +378,38 @@ def estimate(
                 mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
                 volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
             )  # fmt: skip
-            work_s, tail_s = cycles * min(whole / steps, 1.0) / mach[M_CLOCK], busy
+            work_s, tail_s = cycles * min(whole / every, 1.0) / mach[M_CLOCK], busy
             while after < operators and not mat[after, MAT_USED]:
                 depth = work[W_LENGTH, after]
                 if depth > deepest or shared_loops(rows, work, o, after, depth) < depth:
                     break
-                add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
+                add_bursts(
+                    ops,
+                    acc,
+                    ten,
+                    after,
+                    extents,
+                    loops,
+                    rows,
+                    work,
+                    counts,
+                    heavy,
+                    deepest,
+                    P_TAIL_LOADED,
+                    spans,
+                )
                 inner += (
-                    registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
+                    registers_bytes(
+                        ops, acc, ten, after, float(points[after]), left, held, length, loops, rows
+                    )
                     / steps
                 )
-                iterations = 1.0
-                for j in range(depth):
-                    iterations *= loops[rows[o, j], LOOP_TRIPS]
-                tail_s += vector[after] * np.ceil(points[after] / iterations / mach[M_LANES]) / mach[M_CLOCK]
+                iterations = runs_of(ops, after, rows[o], depth, loops, extents)
+                tail_s += (
+                    vector[after]
+                    * np.ceil(points[after] / iterations * heavy / mach[M_LANES])
+                    / mach[M_CLOCK]
+                )
                 tail_depth = min(tail_depth, depth)
                 after += 1
         for j in range(deepest):
@@ -341,7 +421,7 @@ def estimate(
         visits = spans[deepest, P_VISITS]
         if stages < 2:
             work_s += tail_s * spans[tail_depth, P_VISITS] / visits
-        work_s = max(work_s, inner / mach[M_ONCHIP])
+        work_s = max(work_s, inner * heavy / mach[M_ONCHIP])
         # Every step, then what the changes of the outer loops add to one of them each.
         each = 0.0
         for column in range(P_LOADED, P_RESIDENT, 2):

@@ -115,6 +115,8 @@ def _joined(space: GroupSpace, dim: int, window: WindowAxis) -> GroupSpace | Non
             continue
         if window.p in operator.dims or dim in operator.reductions:
             return None
+        if operator.band is not None and dim in (operator.band.q, operator.band.k):
+            return None
         accesses: list[SpaceAccess] = []
         for access in operator.reads + operator.writes:
             axes = [follow(axis) for axis in access.axes]

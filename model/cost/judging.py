@@ -6,6 +6,7 @@ Knows arrays only: those of the nest (columns in `sweep.py`, without private loo
 from __future__ import annotations
 
 from ..compiled import kernel
+from .bands import runs_of
 from .candidate import (
     L_CAPACITY,
     L_CORES,
@@ -37,7 +38,6 @@ from .sweep import (
     ACC_DEPTH1,
     ACC_TENSOR,
     ACC_TOUCH,
-    LOOP_TRIPS,
     OP_CONTRACTION,
     OP_END,
     OP_WRITES,
@@ -114,9 +114,7 @@ def judge(
     for d in range(extents.size):
         used *= split[d]
     for o in range(ops.shape[0]):
-        steps = 1.0
-        for j in range(lengths[o]):
-            steps *= loops[path[o, j], LOOP_TRIPS]
+        steps = runs_of(ops, o, path[o], lengths[o], loops, extents)
         for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
             if not ops[o, OP_CONTRACTION]:
                 continue

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from ..graph.band import Band
 from . import sweep as k
 from .nest import IndirectAxis, Nest, NestAccess, NestAxis, NestOperator, SimpleAxis, WindowAxis
 
@@ -74,9 +75,15 @@ def axis_dims(axis: NestAxis) -> tuple[int, ...]:
             return axis.dims
 
 
-def whole_elements(axes: tuple[NestAxis, ...], extents: tuple[int, ...]) -> int:
-    """Elements that an access addresses in all (Python integer)."""
+def whole_elements(axes: tuple[NestAxis, ...], extents: tuple[int, ...], band: Band | None = None) -> int:
+    """Elements that an access of an operator with `band` addresses in all (Python integer)."""
     total = 1
+    if band is not None:
+        banded = {axis.dim for axis in axes if isinstance(axis, SimpleAxis)}.intersection((band.q, band.k))
+        axes = tuple([axis for axis in axes if not banded.intersection(axis_dims(axis))])
+        ends = extents[band.q], extents[band.k]
+        if banded:
+            total = band.points(*ends) if len(banded) == 2 else band.seen(*banded, *ends)
     for axis in axes:
         match axis:
             case SimpleAxis():
@@ -99,9 +106,9 @@ class _Shapes:
     def __init__(self) -> None:
         self._numbers: dict[object, int] = {}
 
-    def of(self, access: NestAccess) -> int:
+    def of(self, access: NestAccess, band: Band | None) -> int:
         # Which axis of the tensor a dim stands on does not matter for what is moved together.
-        key = (access.axes, access.fixed, access.at)
+        key = (access.axes, access.fixed, access.at, band)
         return self._numbers.setdefault(key, len(self._numbers))
 
 
@@ -127,6 +134,7 @@ def pack(nest: Nest) -> NestArrays:
     levels = 1
     for o, operator in enumerate(nest.operators):
         first = len(acc_rows)
+        _check_band(operator, extents)
         for is_write, accesses in ((0, operator.reads), (1, operator.writes)):
             for access in accesses:
                 touched = [d for axis in access.axes for d in axis_dims(axis)]
@@ -135,10 +143,12 @@ def pack(nest: Nest) -> NestArrays:
                 begin = len(axis_rows)
                 axis_rows.extend([_axis_row(axis, extents) for axis in access.axes])
                 levels = max(levels, len(access.depth))
-                elements = access.fixed if access.fixed >= 0 else whole_elements(access.axes, extents)
+                elements = access.fixed
+                if elements < 0:
+                    elements = whole_elements(access.axes, extents, operator.band)
                 if elements >= _LIMIT or max(extents, default=0) >= _LIMIT:
                     raise OverflowError(_TOO_LARGE)
-                shape, earlier = shapes.of(access), -1
+                shape, earlier = shapes.of(access, operator.band), -1
                 if is_write:
                     producer[access.tensor] = o
                 else:
@@ -182,12 +192,39 @@ def _operator_row(
 ) -> tuple[int, ...]:
     followed = {d for axis in operator.domain for d in axis_dims(axis)}
     split = {nest.loops[loop][0] for loop, _ in nest.splits}.intersection(operator.dims)
+    points = prod([nest.extents[d] for d in operator.dims if d not in followed])
+    figures = (0, 0, 0, 0, 0, 0)
+    if operator.band is not None:
+        q, k, offset, window = operator.band.q, operator.band.k, operator.band.offset, operator.band.window
+        queries, keys = nest.extents[q], nest.extents[k]
+        points = points // (queries * keys) * operator.band.points(queries, keys)
+        reach = max(1, queries + offset)  # no pair is further apart
+        figures = (1 << q | 1 << k, q, k, offset, min(window, reach), 0)
     return (
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
         first + len(operator.reads), end, operator.tree_depth,
-        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
+        points, bool(split), *domain, *figures,
     )  # fmt: skip
+
+
+def _check_band(operator: NestOperator, extents: tuple[int, ...]) -> None:
+    """Refuse a band that the laws do not cover."""
+    band = operator.band
+    if band is None:
+        return
+    both = {band.q, band.k}
+    simple = all(
+        isinstance(axis, SimpleAxis) and points_inside(axis, extents[axis.dim]) == extents[axis.dim]
+        for access in operator.reads + operator.writes
+        for axis in access.axes
+        if both.intersection(axis_dims(axis))
+    )
+    followed = {d for axis in operator.domain for d in axis_dims(axis)}
+    if not simple or len(both.intersection(operator.dims)) < 2 or both & followed:
+        raise ValueError("a band is over two dims of its operator, on simple axes without padding")
+    if band.window < 1 or not band.points(extents[band.q], extents[band.k]):
+        raise ValueError("a band leaves no point at all")
 
 
 def repack(base: NestArrays, nest: Nest) -> NestArrays:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..graph.band import Band
+
 
 @dataclass(frozen=True, slots=True)
 class SimpleAxis:
@@ -94,7 +96,7 @@ class NestOperator:
     output's non-reduced dims (0 without an online consumer). ``rescale``: (dim, ...) of the online loops that
     this operator's accumulator is rescaled over. ``domain``: windows over two of its dims each, of which it runs each
     element once a tile: dims that follow a consumer's tile (docs/loop-tree.md, section 1). None of these dims has a
-    private loop.
+    private loop. ``band``: the only points that it has, over two of its dims that all accesses address simply.
     """
 
     leaf: int
@@ -108,6 +110,7 @@ class NestOperator:
     statistics: int = 0
     rescale: tuple[int, ...] = ()
     domain: tuple[WindowAxis, ...] = ()
+    band: Band | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..graph.band import Band
 from ..graph.dtypes import BITS, bytes_of
 from ..graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind
 from .layout import whole_elements
@@ -31,6 +32,8 @@ def addressed_elements(graph: OperatorGraph, operator: Operator, access: Access)
     extents = tuple([d.extent for d in operator.dims])
     total = 1
     used: set[int] = set()
+    if operator.band is not None:  # its dims stand on axes of their own
+        total, used = _banded(operator.band, access, extents)
     for axis, size in zip(access.axes, tensor.shape or (), strict=False):
         terms = [(d, c) for d, c in axis.terms if d not in used]
         if not terms:
@@ -53,6 +56,15 @@ def addressed_elements(graph: OperatorGraph, operator: Operator, access: Access)
             one = IndirectAxis(dims, size)
         total *= whole_elements((one,), extents)
     return min(total, declared) if declared else total
+
+
+def _banded(band: Band, access: Access, extents: tuple[int, ...]) -> tuple[int, set[int]]:
+    """Elements along the dims of a band that an access has, and these dims."""
+    used = {d for axis in access.axes for d, _ in axis.terms}.intersection((band.q, band.k))
+    ends = extents[band.q], extents[band.k]
+    if not all(ends):
+        return 0, used
+    return band.points(*ends) if len(used) == 2 else band.seen(*used, *ends) if used else 1, used
 
 
 class Operands:
@@ -130,7 +142,9 @@ class Operands:
         inputs, outputs = self._sizes(index, precision)
         if operator.kind is not OpKind.CONTRACTION:
             return sum(inputs) + sum(outputs)
-        fed = sum(bytes_of(operator.macs, self.bits(a.tensor, precision)) for a in operator.inputs[:2])
+        fed = sum(
+            bytes_of(operator.bounded_macs, self.bits(a.tensor, precision)) for a in operator.inputs[:2]
+        )
         return fed + sum(inputs[2:]) + sum(outputs)
 
     def compulsory_bytes(self, members: tuple[int, ...], precision: str) -> int:
@@ -171,6 +185,14 @@ class Operands:
             if len(forms) > 1 and whole is not None:
                 elements = min(elements, whole)
         return bytes_of(elements, self.bits(root, precision))
+
+    def _made_bytes(self, index: int, position: int, precision: str) -> int:
+        """Bytes of an output: the whole tensor, but for what a mask leaves out."""
+        operator = self.graph.operators[index]
+        if operator.band is not None:
+            return self._sizes(index, precision)[1][position]
+        tensor = operator.outputs[position].tensor
+        return bytes_of(self.graph.tensors[tensor].elements or 0, self.bits(tensor, precision))
 
     def _leaves(self, tensor: int, shown: Sequence[int], inside: set[int]) -> bool:
         """Whether a tensor, under its own or its views' names, is read outside, or by nobody."""
@@ -228,11 +250,9 @@ class Operands:
         compulsory += sum([self._read_bytes(each, parts, precision) for each, parts in shared.items()])
 
         intermediate = sum(
-            bytes_of(
-                graph.tensors[tensor[at]].elements or 0, self.bits(int(tensor[at]), precision)
-            ) * times
-            for at, times in _counted(np.flatnonzero(writing & used[tensor]), alike[tensor])
-        )  # fmt: skip
+            self._made_bytes(int(owner[at]), int(place[at] - reads[owner[at]]), precision) * times
+            for at, times in _counted(np.flatnonzero(writing & used[tensor]), alike[tensor], structure[owner])
+        )
         return compulsory, intermediate
 
 
@@ -288,6 +308,7 @@ def _structures(
             op.online,
             op.linear,
             op.reason,
+            op.band,
             len(op.inputs),
         ]
         for access in op.inputs + op.outputs:

@@ -126,6 +126,7 @@ def pose(
                 reads=tuple(_flat(access, machine.levels) for access in operator.reads),
                 writes=tuple(_flat(access, machine.levels) for access in operator.writes),
                 domain=operator.domain,
+                band=operator.band,
             )
         )
     tensors: list[NestTensor] = []
@@ -133,9 +134,12 @@ def pose(
         bits = BITS.get(element_type(graph.tensors[index].dtype, precision), 0)
         size = 0
         if space.producer[local] >= 0:
-            for access in space.operators[space.producer[local]].writes:
+            writer = space.operators[space.producer[local]]
+            for access in writer.writes:
                 if access.tensor == local:
-                    size = access.fixed if access.fixed >= 0 else whole_elements(access.axes, space.extents)
+                    size = access.fixed
+                    if size < 0:
+                        size = whole_elements(access.axes, space.extents, writer.band)
         home = BUFFER if space.intermediate(local) else OUTER
         exported = home != OUTER and space.exported[local]
         tensors.append(NestTensor(bits, machine.partial_bits(bits), home, exported, size))

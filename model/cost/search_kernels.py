@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
+from .bands import runs_of
 from .candidate import (
     P_RESIDENT,
     S_COST,
@@ -29,6 +30,7 @@ from .steps import STEP_COLUMNS, TOLL_COLUMNS, walk
 from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
+    LOOP_TRIPS,
     W_LENGTH,
     WORK_ROWS,
 )
@@ -88,7 +90,11 @@ def walked_cost(
     for o in range(operators):
         for j in range(work[W_LENGTH, o]):
             length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
-        moved = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows)
+        every = 1.0
+        for j in range(work[W_LENGTH, o]):
+            every *= loops[rows[o, j], LOOP_TRIPS]
+        kept = runs_of(ops, o, rows[o], work[W_LENGTH, o], loops, extents) / every
+        moved = registers_bytes(ops, acc, ten, o, float(points[o]), kept, held, length, loops, rows)
         onchip[o] = moved / max(1, points[o])
         length[:] = extents
     cores = split.copy()

@@ -150,7 +150,7 @@ def _compulsory_only(
     reads, writes = sum(row.read_bytes for row in traffic), sum(row.write_bytes for row in traffic)
     seconds = (reads + writes) / machine.figures[c.M_PORT]
     latency_ns = round(seconds * 1e9)
-    macs = sum(graph.operators[i].macs for i in group.operators)
+    macs = sum(graph.operators[i].bounded_macs for i in group.operators)
     steady = (PHASE_KINDS.index("steady"), latency_ns, reads + writes, 0, 0)
     dram_class = RESOURCE_NAMES.index("DRAM bandwidth")
     relieved = [seconds] * len(RESOURCE_NAMES)
@@ -210,7 +210,7 @@ class _Summary:
         latency_ns = round(walked.seconds * 1e9)
         contraction = [op.contraction for op in mapping.nest.operators]
         macs = sum(int(n) for n, used in zip(counted.points, contraction, strict=True) if used)
-        once = sum(graph.operators[i].macs for i in members)
+        once = sum(graph.operators[i].bounded_macs for i in members)
         compulsory = counted.operands.compulsory_bytes(members, counted.precision)
         bound, source = counted.lower_bound(compulsory)
         ideal = sum(

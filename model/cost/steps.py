@@ -9,6 +9,17 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
+from .bands import band_points, band_sum
+from .boxes import (
+    box_elements,
+    box_of,
+    deal_banded,
+    mean_trips,
+    parts_beside,
+    show_banded,
+    span_of,
+    trips_of,
+)
 from .cycles import (
     M_CLOCK,
     M_LANES,
@@ -25,6 +36,7 @@ from .sweep import (
     ACC_AXES,
     ACC_AXES_END,
     ACC_FIXED,
+    ACC_OPERATOR,
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
@@ -40,14 +52,17 @@ from .sweep import (
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_BAND,
     OP_DOMAIN,
     OP_DOMAIN_END,
     OP_END,
     OP_FIRST,
+    OP_OFFSET,
     OP_OWN,
     OP_RESCALE,
     OP_SPLIT,
     OP_TREE,
+    OP_WINDOW,
     OP_WRITES,
     PARTIAL_WRITES,
     READS,
@@ -80,17 +95,6 @@ TOLL_PORT, TOLL_DRAM, TOLL_OUT_PORT, TOLL_OUT_DRAM = 0, 1, 2, 3
 TOLL_COLUMNS = 4
 
 
-@kernel("UniTuple(int64, 2)(int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
-def span_of(dim, row, depth, loops, index, extents):
-    """Start and length of the tile along `dim` at the loops' current iterations."""
-    for j in range(depth):
-        loop = row[j]
-        if loops[loop, LOOP_DIM] == dim:
-            start = index[loop] * loops[loop, LOOP_STEP]
-            return start, min(loops[loop, LOOP_STEP], extents[dim] - start)
-    return 0, extents[dim]
-
-
 @kernel("float64(int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
 def visits_share(o, rows, work, loops, cores):
     """Cores that walk operator `o` at one time."""
@@ -104,10 +108,10 @@ def visits_share(o, rows, work, loops, cores):
 
 
 @kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64[::1])", borrows=True)
-def window_tile(axes, x, row, depth, loops, index, extents):
+def window_tile(axes, x, row, depth, loops, place, extents):
     """Elements of window axis `x` in the tile at the loops' current iterations; of a rolling one, the new ones."""
-    start, size = span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)
-    start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, index, extents)
+    start, size = span_of(axes[x, AXIS_D0], row, depth, loops, place, extents)
+    start_r, size_r = span_of(axes[x, AXIS_D1], row, depth, loops, place, extents)
     stride, dilation, offset, extent = axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
     end, end_r = start + size, start_r + size_r
     if axes[x, AXIS_KIND] != ROLLING:
@@ -118,38 +122,60 @@ def window_tile(axes, x, row, depth, loops, index, extents):
 
 
 @kernel(
-    "int64(int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])",
+    "int64(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
 )
-def real_tile(acc, a, axes, row, depth, loops, index, extents):
+def real_tile(ops, acc, a, axes, row, depth, loops, place, extents):
     """Elements of access `a`'s tile at `depth`, at the loops' current iterations (tree loops only)."""
     total = 1
+    o = acc[a, ACC_OPERATOR]
+    if ops[o, OP_BAND]:
+        total = box_elements(ops, o, acc[a, ACC_TOUCH], box_of(ops, o, row, depth, loops, place, extents))
     for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
         kind = axes[x, AXIS_KIND]
         if kind == INDIRECT:
             size = 1
             for d in range(extents.size):
                 if axes[x, AXIS_A] >> d & 1:
-                    size *= span_of(d, row, depth, loops, index, extents)[1]
+                    size *= span_of(d, row, depth, loops, place, extents)[1]
             total *= min(size, axes[x, AXIS_N])
             continue
-        if kind == SIMPLE:
-            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)[1], axes[x, AXIS_A])
-        else:
-            total *= window_tile(axes, x, row, depth, loops, index, extents)
+        if kind != SIMPLE:
+            total *= window_tile(axes, x, row, depth, loops, place, extents)
+        elif not ops[o, OP_BAND] >> axes[x, AXIS_D0] & 1:
+            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, place, extents)[1], axes[x, AXIS_A])
     return total
 
 
-@kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], int64[:,::1])",
-    borrows=True,
-)
-def representatives(ops, loops, path, lengths, cores, room, shown, weight):
-    """Which iterations of each tree loop are walked, and how often each counts.
+@kernel("void(int64, int64, int64, int64[:,::1], float64[:,::1])", borrows=True)
+def show(loop, trips, most, shown, weight):
+    """Which of `trips` iterations of a loop are walked, at most `most` (5 or 3), and how often each counts.
 
     A loop of n iterations is walked at 0, 1, 2, n-2 and n-1, the third standing for all in the middle: only the
-    first differs from its successor in what it loads, and only the last in its size. Where that is more than
-    `room` steps in all, at 0, 1 and n-1. ``shown[loop, 0]`` is how many; then the iterations.
+    first differs from its successor in what it loads, and only the last in its size. Or at 0, 1 and n-1.
+    ``shown[loop, 0]`` is how many; then the iterations.
+    """
+    count = min(trips, most)
+    shown[loop, 0] = count
+    weight[loop, 0] = trips
+    for i in range(count):
+        shown[loop, 1 + i] = i
+        weight[loop, 1 + i] = 1.0
+    if trips > most:
+        shown[loop, most] = trips - 1
+        if most == 5:
+            shown[loop, 4] = trips - 2
+        weight[loop, most // 2 + 1] = trips - most + 1
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64, int64[:,::1], float64[:,::1])",
+    borrows=True,
+)
+def representatives(ops, loops, path, cores, stride, room, shown, weight):
+    """Which iterations of each tree loop are walked: 5 of each, or 3 where that is more than `room` steps.
+
+    Returns which of the two. Loops over dims of bands (``stride`` > 0) have two more, chosen when they open.
     """
     for most in (5, 3):
         for loop in range(loops.shape[0]):
@@ -165,23 +191,12 @@ def representatives(ops, loops, path, lengths, cores, room, shown, weight):
                 if leading:
                     trips = -(-trips // cores[loops[loop, LOOP_DIM]])
                 if shown[loop, 0] == 0:
-                    count = min(trips, most)
-                    shown[loop, 0] = count
-                    for i in range(count):
-                        shown[loop, 1 + i] = i
-                        weight[loop, 1 + i] = 1
-                    if trips > most:
-                        shown[loop, most] = trips - 1
-                        if most == 5:
-                            shown[loop, 4] = trips - 2
-                            weight[loop, 3] = trips - 4
-                        else:
-                            weight[loop, 2] = trips - 2
-                    weight[loop, 0] = trips
-                here *= shown[loop, 0]
+                    show(loop, trips, most, shown, weight)
+                here *= shown[loop, 0] if stride[loop] == 0 else min(trips, most + 2)
             steps += here
         if steps <= room:
-            break
+            return most
+    return 3
 
 
 @kernel("int64(int64[:,::1], int64[:,::1], int64[::1], int64[:,::1])")
@@ -238,12 +253,12 @@ def add_out(step, size, copies, toll, a, again, spilled):
 
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], float64[::1], int64[::1], float64[:,::1],"
-    " float64[::1])",
+    " int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], int64[::1], float64[::1], int64[::1],"
+    " float64[:,::1], float64[::1])",
     borrows=True,
 )
 def load_and_store(
-    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, toll, step
+    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, place, visits, cores, toll, step
 ):
     """Add to ``step`` what operator `o` loads and stores at the loops' current iterations.
 
@@ -264,7 +279,11 @@ def load_and_store(
             continue
         depth = work[W_EFFECTIVE0, a]
         copies = 1.0
-        first, final, sum_first, sum_last, again = True, True, True, True, False
+        touch, band = acc[a, ACC_TOUCH], ops[o, OP_BAND]
+        one = (
+            touch & band != 0 and touch & band != band
+        )  # boxes along the other dim of the band share elements
+        first, final, sum_first, sum_last, again, cut = True, True, True, True, False, False
         for j in range(tree):
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
@@ -274,11 +293,23 @@ def load_and_store(
                 continue
             if cores[d] > 1:  # only loops outside every reduction are split
                 copies *= cores[d]
-            if not acc[a, ACC_TOUCH] >> d & 1:
-                again = again or index[loop] > 0
-                if ops[o, OP_OWN] >> d & 1:
-                    sum_first = sum_first and index[loop] == 0
-                    sum_last = sum_last and index[loop] == last[loop]
+            if touch >> d & 1:
+                continue
+            if one and band >> d & 1:
+                cut = True
+                continue
+            again = again or index[loop] > 0
+            if ops[o, OP_OWN] >> d & 1:
+                sum_first = sum_first and index[loop] == 0
+                sum_last = sum_last and index[loop] == last[loop]
+        came, stay = (
+            0.0 if sum_first else 1.0,
+            0.0 if sum_last else 1.0,
+        )  # parts that were there, that come again
+        seen = 1.0 if again else 0.0
+        if cut:
+            earlier, later = parts_beside(ops, o, touch, rows[o], depth, loops, place, extents)
+            came, stay, seen = max(came, earlier), max(stay, later), max(seen, earlier)
         if acc[a, ACC_FIXED] >= 0:
             elements = float(acc[a, ACC_FIXED])
             for j in range(tree):
@@ -295,52 +326,61 @@ def load_and_store(
                 add_in(step, extra, copies, toll, a, 1.0, 0.0)
                 add_out(step, extra, copies, toll, a, 1.0, 0.0)
         else:
-            elements = float(real_tile(acc, a, axes, rows[o], depth, loops, index, extents))
+            elements = float(real_tile(ops, acc, a, axes, rows[o], depth, loops, place, extents))
         if acc[a, ACC_WRITE] == 0:
             if first:
-                repeated = 1.0 if again and spilled == 0.0 else 0.0
+                repeated = seen if spilled == 0.0 else 0.0
                 add_in(step, elements * bits, copies, toll, a, repeated, spilled)
                 if depth == 0:
                     step[T_COLD] = 1.0
             continue
-        if depth <= tree and first and not sum_first:
-            add_in(step, elements * partial, copies, toll, a, 1.0, 0.0)
+        if depth > tree:
+            came, stay = 0.0, 0.0
+        if first and came > 0.0:
+            add_in(step, elements * came * partial, copies, toll, a, 1.0, 0.0)
         if final:
-            if sum_last or depth > tree:
+            if stay > 0.0:
+                add_out(step, elements * stay * partial, copies, toll, a, 1.0, 0.0)
+                elements *= 1.0 - stay
+            if stay < 1.0:
                 lost = 0.0 if ten[t, TEN_EXPORTED] else spilled
                 if ops[o, OP_SPLIT]:  # each core's part, and what combining them moves
-                    cut = float(sharers(ops[o, OP_OWN] & ~acc[a, ACC_TOUCH], rows[o], depth, tree, loops))
-                    extra = elements * partial * (cut - 1.0) / cut
-                    add_in(step, extra, copies * cut, toll, a, 1.0, 0.0)
-                    add_out(step, extra, copies * cut, toll, a, 1.0, 0.0)
-                    bits /= cut
-                    copies *= cut
+                    cut_sums = float(sharers(ops[o, OP_OWN] & ~touch, rows[o], depth, tree, loops))
+                    extra = elements * partial * (cut_sums - 1.0) / cut_sums
+                    add_in(step, extra, copies * cut_sums, toll, a, 1.0, 0.0)
+                    add_out(step, extra, copies * cut_sums, toll, a, 1.0, 0.0)
+                    bits /= cut_sums
+                    copies *= cut_sums
                 add_out(step, elements * bits, copies, toll, a, 0.0, lost)
-            else:
-                add_out(step, elements * partial, copies, toll, a, 1.0, 0.0)
 
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
-    " float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64,"
-    " int64[:,::1], float64[::1], int64[::1], float64[::1])",
+    " float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1], int64, int64[:,::1], float64[:,::1],"
+    " int64[:,::1], int64, int64[:,::1], float64[::1], int64[::1], float64[::1])",
     borrows=True,
 )
 def follow(
     ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-    toll, steps, shown, weight, code, size, state, visits, length, step,
+    toll, steps, most, shown, weight, code, size, state, visits, length, step,
 ):  # fmt: skip
     """Run the `program` of a tree for `walk`.
 
-    ``shown``, ``weight`` : as `representatives` leaves them. ``state`` int64[4, loops], ``step`` : workspace, zeros;
-    ``visits`` : steps per operator in all; ``length`` : the extents.
+    ``most``, ``shown``, ``weight`` : as `representatives` leaves them. ``state`` int64[8, loops], ``step`` : workspace,
+    zeros; ``visits`` : steps per operator in all; ``length`` : the extents.
     """
-    begin, at, index, last = state[0], state[1], state[2], state[3]
+    # Per loop: where its body begins; which of those shown it is at; that iteration of the core's, and its last; which
+    # one of all it is, the core's first of these, one of so many (0: nothing to do with bands); the core.
+    begin, at, index, last, place = state[0], state[1], state[2], state[3], state[4]
+    low, stride, core = state[5], state[6], state[7]
     for loop in range(loops.shape[0]):
-        last[loop] = weight[loop, 0] - 1
+        last[loop] = int(weight[loop, 0]) - 1
+    banded = False
+    for loop in range(loops.shape[0]):
+        banded = banded or stride[loop] > 0
     count = 0
+    depth = 0
     factor = 1.0
     block, owner, blocks = 0, -1, 0
     pc = 0
@@ -355,20 +395,25 @@ def follow(
                 if work[W_SKIP, o] >> j & 1 and index[loop] > 0:
                     skip = True
                 d = loops[loop, LOOP_DIM]
-                low = index[loop] * loops[loop, LOOP_STEP]
-                length[d] = min(loops[loop, LOOP_STEP], extents[d] - low)
+                length[d] = min(loops[loop, LOOP_STEP], extents[d] - place[loop] * loops[loop, LOOP_STEP])
+            if banded and ops[o, OP_BAND] and not skip:
+                q0, q1, k0, k1 = box_of(ops, o, path[o], ops[o, OP_TREE], loops, place, extents)
+                skip = box_elements(ops, o, 0, (q0, q1, k0, k1)) == 0
             if not skip and count < steps.shape[0]:
                 for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
                     length[axes[x, AXIS_D0]] = window_tile(
-                        axes, x, path[o], ops[o, OP_TREE], loops, index, extents
+                        axes, x, path[o], ops[o, OP_TREE], loops, place, extents
                     )
                     length[axes[x, AXIS_D1]] = 1
                 step[:] = 0.0
                 load_and_store(
-                    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, visits, cores, toll,
-                    step,
+                    ops, acc, axes, ten, extents, loops, rows, work, counts, o, index, last, place, visits, cores,
+                    toll, step,
                 )  # fmt: skip
-                points = float(volume(ops[o, OP_OWN], length))
+                points = float(volume(ops[o, OP_OWN] & ~ops[o, OP_BAND], length))
+                if ops[o, OP_BAND]:
+                    q0, q1, k0, k1 = box_of(ops, o, path[o], ops[o, OP_TREE], loops, place, extents)
+                    points *= band_points(q0, q1, k0, k1, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
                 busy = vector[o] * np.ceil(points / mach[M_LANES]) / mach[M_CLOCK]
                 if ops[o, OP_RESCALE]:
                     online = False
@@ -380,7 +425,9 @@ def follow(
                     if online:
                         a = ops[o, OP_WRITES]
                         tile = float(
-                            real_tile(acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, index, extents)
+                            real_tile(
+                                ops, acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, place, extents
+                            )
                         )
                         busy += np.ceil(tile / mach[M_LANES]) * mach[M_RESCALE] / mach[M_CLOCK]
                 step[T_ONCHIP] = onchip[o] * points
@@ -423,8 +470,19 @@ def follow(
             continue
         loop = arg
         if what == 0:
+            if banded and stride[loop] > 0:
+                low[loop], trips = trips_of(loop, depth, ops, loops, path, core, stride, place, extents)
+                if trips == 0:
+                    while code[pc, 0] != 2 or code[pc, 1] != loop:
+                        pc += 1
+                    pc += 1
+                    continue
+                mean = mean_trips(loop, depth, trips, most + 2, ops, loops, path, state, extents)
+                show_banded(loop, trips, most + 2, mean, shown, weight)
+                last[loop] = trips - 1
             begin[loop] = pc
             at[loop] = 0
+            depth += 1
         else:
             factor /= weight[loop, 1 + at[loop]]
             if owner == loop:
@@ -432,9 +490,14 @@ def follow(
             at[loop] += 1
             if at[loop] == shown[loop, 0]:
                 index[loop] = 0
+                place[loop] = 0
+                depth -= 1
                 continue
             pc = begin[loop]
         index[loop] = shown[loop, 1 + at[loop]]
+        place[loop] = index[loop]
+        if banded and stride[loop] > 0:
+            place[loop] = low[loop] + index[loop] * stride[loop]
         factor *= weight[loop, 1 + at[loop]]
         if owner < 0 and weight[loop, 1 + at[loop]] > 1:
             blocks += 1
@@ -464,17 +527,21 @@ def walk(
     toll : per access bytes that pass a port and DRAM per byte of its tiles (`crossing.py`); ones: as they are.
     steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
     """
-    shown = np.zeros((loops.shape[0], 6), np.int64)
-    weight = np.zeros((loops.shape[0], 6), np.int64)
-    representatives(ops, loops, path, lengths, cores, steps.shape[0], shown, weight)
+    shown = np.zeros((loops.shape[0], 8), np.int64)
+    weight = np.zeros((loops.shape[0], 8))
+    state = np.zeros((8, loops.shape[0]), np.int64)
+    deal_banded(ops, loops, path, cores, extents, state[7], state[6])
+    most = representatives(ops, loops, path, cores, state[6], steps.shape[0], shown, weight)
     code = np.empty((2 * loops.shape[0] + ops.shape[0] + 1, 2), np.int64)
     size = program(ops, path, lengths, code)
-    state = np.zeros((4, loops.shape[0]), np.int64)
     visits = np.ones(ops.shape[0], np.float64)
     for o in range(ops.shape[0]):
         for j in range(work[W_TREE, o]):
-            visits[o] *= loops[rows[o, j], LOOP_TRIPS]
+            if not ops[o, OP_BAND] >> loops[rows[o, j], LOOP_DIM] & 1:
+                visits[o] *= loops[rows[o, j], LOOP_TRIPS]
+        if ops[o, OP_BAND]:
+            visits[o] *= band_sum(ops, o, 0, -1, rows[o], work[W_TREE, o], loops, extents)
     return follow(
         ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-        toll, steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
+        toll, steps, most, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
     )  # fmt: skip

@@ -21,7 +21,15 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
 OP_POINTS = 10  # of its domain
 OP_SPLIT = 11  # whether cores share one of its sums
 OP_DOMAIN, OP_DOMAIN_END = 12, 13  # axes that stand for two of its dims each; OP_POINTS is of the others
-OP_COLUMNS = 14
+OP_BAND, OP_QUERY, OP_KEY, OP_OFFSET, OP_WINDOW = (
+    14,
+    15,
+    16,
+    17,
+    18,
+)  # both dims as a mask, 0: no band; and its figures
+OP_FEWEST = 19  # 1: sums over a band are lower bounds for all pieces up to the loops' steps (the search's)
+OP_COLUMNS = 20
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,

@@ -6,6 +6,7 @@ Knows arrays only; their columns are named in `sweep.py`.
 from __future__ import annotations
 
 from ..compiled import kernel
+from .bands import band_parts, band_sum, beside_band
 from .footprint import (
     inline_buffer_peak,
     register_peak,
@@ -23,6 +24,7 @@ from .sweep import (
     ACC_WRITE,
     HOME_OUTER,
     LOOP_DIM,
+    OP_BAND,
     OP_DOMAIN,
     OP_DOMAIN_END,
     OP_END,
@@ -111,6 +113,23 @@ def find_streams(acc, ten, rows, work):
 
 
 @kernel(
+    "int64(int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1], int64, int64[:,::1], int64[::1])",
+    borrows=True,
+)
+def band_rescale(ops, o, acc, axes, row, tree, loops, extents):
+    """Rescalings of one run of operator `o`, whose domain has a band: visits of its output's elements but the first."""
+    over = ops[o, OP_RESCALE]
+    total = 0
+    for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
+        touch = acc[a, ACC_TOUCH]
+        once = beside_band(ops, o, acc, a, axes, row, 0, loops, extents)
+        visits = band_sum(ops, o, touch, over, row, tree, loops, extents)
+        visits *= repeats(over & ~ops[o, OP_BAND], row, tree, loops, extents)
+        total += once * (visits - band_sum(ops, o, touch, 0, row, 0, loops, extents))
+    return total
+
+
+@kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
     " int64, int64[::1], int64[:,::1], int64[:,::1])",
     inline=True,
@@ -145,7 +164,9 @@ def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, 
         points[o] = ops[o, OP_POINTS] * again
         for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
             points[o] *= axis_sum(axes, x, rows[o], kept, loops, extents)
-        if ops[o, OP_RESCALE]:
+        if ops[o, OP_RESCALE] and ops[o, OP_BAND]:
+            rescale += again * band_rescale(ops, o, acc, axes, rows[o], tree, loops, extents)
+        elif ops[o, OP_RESCALE]:
             visits = repeats(ops[o, OP_RESCALE], rows[o], tree, loops, extents)
             for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
                 rescale += acc[a, ACC_ELEMENTS] * again * (visits - 1)
@@ -183,18 +204,30 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
         elif acc[a, ACC_FIXED] >= 0:
             writes = acc[a, ACC_FIXED]
         else:
-            own = ops[o, OP_OWN] & ~touch
+            own = ops[o, OP_OWN] & ~touch & ~ops[o, OP_BAND]
             sums = repeats(own, rows[o], depth, loops, extents)
-            if ops[o, OP_SPLIT] and level == 0:
-                sums *= sharers(own, rows[o], depth, work[W_TREE, o], loops)
-            once = acc[a, ACC_ELEMENTS]
-            if not acc[a, ACC_PLAIN]:
-                once = swept(acc, a, axes, rows[o], depth, loops, extents)
-            writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
-            partial = writes * (sums - 1)
+            tree = work[W_TREE, o] if ops[o, OP_SPLIT] and level == 0 else 0
+            if tree > 0:
+                sums *= sharers(own, rows[o], depth, tree, loops)
+            again = repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
+            if ops[o, OP_BAND]:
+                beside = beside_band(ops, o, acc, a, axes, rows[o], depth, loops, extents)
+                once = beside * band_sum(ops, o, touch, 0, rows[o], depth, loops, extents)
+                visits = beside * sums * band_parts(ops, o, touch, rows[o], depth, tree, loops, extents)
+                partial = (visits - once) * again
+            else:
+                once = acc[a, ACC_ELEMENTS]
+                if not acc[a, ACC_PLAIN]:
+                    once = swept(acc, a, axes, rows[o], depth, loops, extents)
+                partial = once * again * (sums - 1)
+            writes = once * again
     elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
         if acc[a, ACC_FIXED] >= 0:
             reads = acc[a, ACC_FIXED]
+        elif ops[o, OP_BAND]:
+            reads = beside_band(ops, o, acc, a, axes, rows[o], depth, loops, extents)
+            reads *= band_sum(ops, o, touch, -1, rows[o], depth, loops, extents)
+            reads *= repeats(~touch & ~ops[o, OP_BAND], rows[o], depth, loops, extents)
         else:
             once = acc[a, ACC_ELEMENTS]
             if not acc[a, ACC_PLAIN]:

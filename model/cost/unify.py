@@ -6,10 +6,11 @@ group shares; `mapping.py` adds loops and depths and makes a `Nest` of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
+from ..graph.band import Band
 from ..graph.graph import Access, Axis, Operator, OperatorGraph, OpKind
 from .nest import IndirectAxis, NestAxis, SimpleAxis, WindowAxis
 
@@ -28,7 +29,7 @@ class SpaceAccess:
 class SpaceOperator:
     """One member that does work. ``member``: its position among the group's operators (views counted).
 
-    ``domain``: windows that stand for two of its dims each, as in `NestOperator`.
+    ``domain``: windows that stand for two of its dims each, ``band``: the only points, as in `NestOperator`.
     """
 
     member: int
@@ -37,6 +38,7 @@ class SpaceOperator:
     reads: tuple[SpaceAccess, ...]
     writes: tuple[SpaceAccess, ...]
     domain: tuple[WindowAxis, ...] = ()
+    band: Band | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +213,9 @@ class _Unifier:
         return self.graph.tensors[tensor].shape or ()
 
     def _rigid_dims(self, operator: Operator) -> set[int]:
-        """Dims that some access addresses other than as digits of an axis: they cannot be factored."""
+        """Dims that are addressed other than as digits of an axis, or by a band: they cannot be factored."""
         extents = [d.extent for d in operator.dims]
-        rigid: set[int] = set()
+        rigid = set() if operator.band is None else {operator.band.q, operator.band.k}
         for access in operator.inputs + operator.outputs:
             shape = self._shape(access.tensor)
             for axis, size in zip(access.axes, shape, strict=False):
@@ -371,7 +373,13 @@ class _Unifier:
             reductions=tuple(self._dims(at, reductions, number)),
             reads=reads,
             writes=writes,
+            band=None if operator.band is None else self._band(at, operator.band, number),
         )
+
+    def _band(self, at: int, band: Band, number: dict[int, int]) -> Band:
+        """The band in group dims: its own are never factored."""
+        (q,), (k,) = self._dims(at, [band.q], number), self._dims(at, [band.k], number)
+        return replace(band, q=q, k=k)
 
     def _access(self, at: int, access: Access, number: dict[int, int], local: dict[int, int]) -> SpaceAccess:
         root = self.alias.get(access.tensor, access.tensor)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..terminal import quantity
+from . import bands as b
 from . import cycles as c
 from . import steps as w
 from . import sweep as k
@@ -96,13 +97,30 @@ class Walked:
 
     @property
     def balance(self) -> float:
-        """The part of the slot's core time that has a tile to work on."""
+        """The part of the slot's core time that has a tile to work on; under a band, points of it."""
         tiles, waves = 1, 1
         for d, share in self.mapping.parallel + self.mapping.split:
             trips = -(-self.space.extents[d] // self.mapping.tile[d])
-            tiles *= trips
-            waves *= -(-trips // share)
+            work = self._points(d)
+            tiles *= trips if work is None else int(work.sum())
+            waves *= (
+                -(-trips // share) if work is None else max(int(work[c::share].sum()) for c in range(share))
+            )
         return tiles / (waves * self.machine.cores)
+
+    def _points(self, d: int) -> NDArray[np.int64] | None:
+        """Points of a band per tile along its dim `d`; None where no operator has one over it."""
+        extents, tile = self.space.extents, self.mapping.tile[d]
+        for operator in self.mapping.nest.operators:
+            band = operator.band
+            if band is None or d not in (band.q, band.k):
+                continue
+            ends = [(low, min(low + tile, extents[d])) for low in range(0, extents[d], tile)]
+            boxes = [
+                (*each, 0, extents[band.k]) if d == band.q else (0, extents[band.q], *each) for each in ends
+            ]
+            return np.array([b.band_points(*box, band.offset, band.window) for box in boxes], np.int64)
+        return None
 
     def phases(self, latency_ns: int, moved: int, refetched: int) -> NDArray[np.void]:
         """The profile: integer nanoseconds and bytes that sum to the group's exactly."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .equation import Equation
+from .band import between
+from .equation import BAND, Equation, band_text
 from .graph import OpKind
 from .parts import Parts, Writer
 
@@ -74,16 +75,6 @@ def _group_of(query_heads: int, kv_heads: int) -> int:
 # ---------------------------------------------------------------- what all have in common
 
 
-def pairs_kept(queries: int, keys: int, past: int, left: int, right: int) -> int:
-    """Pairs (query i, key j) with ``p - left <= j <= p + right`` at ``p = i + past``; -1 leaves a side open."""
-    total = 0
-    for position in range(past, past + queries):
-        last = keys if right < 0 else min(keys, position + right + 1)
-        first = 0 if left < 0 else max(0, position - left)
-        total += max(0, last - first)
-    return total
-
-
 def _attend(
     parts: Parts,
     heads: _Heads,
@@ -97,48 +88,48 @@ def _attend(
     softcap: bool = False,
     raw_scores: str = "",
 ) -> None:
-    """Scores, masks, softmax, values.
+    """Scores, masks, softmax, values: where a query may not see a key, none of them has a point.
 
     `result`: name, shape and axes of Y. `masks`: tensor, axes and primitive of what is applied to the scores.
     `window`: keys before and after a query's own place that it may see, -1: all.
     """
     dtype = parts.known(q.tensor).dtype
     left, right = window
-    pairs = None
-    if left >= 0 or right >= 0:
-        pairs = pairs_kept(heads.queries, heads.keys, heads.past, left, right)
-    outer = heads.batch * heads.kv_heads * heads.group
+    band = between(0, 1, heads.past, left, right, heads.keys)
+    kept = "" if band is None else band_text(band, "mn")
     square = f"b {heads.query_heads} m n"
     shape = (heads.batch, heads.kv_heads * heads.group, heads.queries, heads.keys)
     scores = parts.value("scores", dtype, shape, raw_scores)
     product = Equation(
         f"{q.over('m')}, {k.over('n')} -> {square}",
         heads.extents("bhgmnk"),
-        bounded=None if pairs is None else outer * pairs * heads.depth,
+        band="" if raw_scores else kept,  # who wants the scores themselves wants all of them
     )
     parts.state("scores", "AttentionScores", [q.tensor, k.tensor], [scores], product)
     if softcap:
         capped = parts.value("capped", dtype, shape)
         ops = (("mul", 2.0), ("tanh", 1.0))
-        nest = Equation(f"{square} -> {square}", heads.extents("bhgmn"), OpKind.POINTWISE, ops=ops)
+        nest = Equation(f"{square} -> {square}", heads.extents("bhgmn"), OpKind.POINTWISE, ops=ops, band=kept)
         parts.state("softcap", "Tanh", [scores], [capped], nest)
         scores = capped
     for tensor, axes, primitive in masks:
         suffix = "mask" if tensor == masks[0][0] else "bias"
         masked = parts.value(suffix, dtype, shape)
         nest = Equation(
-            f"{square}, {axes} -> {square}", heads.extents("bhgmn"), OpKind.POINTWISE, ops=((primitive, 1.0),)
-        )
+            f"{square}, {axes} -> {square}", heads.extents("bhgmn"), OpKind.POINTWISE,
+            ops=((primitive, 1.0),), band=kept,
+        )  # fmt: skip
         parts.state(suffix, "Add" if primitive == "add" else "Where", [scores, tensor], [masked], nest)
         scores = masked
     weights = parts.value("weights", dtype, shape)
-    parts.add("softmax", "Softmax", [scores], [weights], axis=-1)
+    banded = {} if band is None else {BAND: band_text(band, ("i2", "i3"))}
+    parts.add("softmax", "Softmax", [scores], [weights], axis=-1, **banded)
     name, out_shape, out_axes = result
     out = parts.value("out", dtype, out_shape, name)
     product = Equation(
         f"{square}, {v.over('n')} -> {out_axes}",
         heads.extents("bmhgvn"),
-        bounded=None if pairs is None else outer * pairs * heads.value_depth,
+        band=kept,
     )
     parts.state("values", "AttentionValues", [weights, v.tensor], [out], product)
 

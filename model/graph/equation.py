@@ -11,13 +11,15 @@ an operand without an index map, read or written whole once; ``*7`` one of which
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from .band import ENDLESS, Band
 from .graph import Axis, Dim, OpKind
 from .row import Call, Loops, Map, Operand, Unmodelled, VectorOps, whole
 
 LOOPS = "loops"  # the attribute that holds the equation; no op type of ONNX has one of that name
+BAND = "band"  # nor of this one, which any part may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Equation:
     extents : per letter its extent; the order is that of the dims.
     reduced : letters that are reductions although a result has them (a statistic, a recurrence).
     ops : vector operations per point.
-    bounded : points of the domain that a mask leaves; None: all.
+    band : queries, keys, offset and, of a sliding one, window: what a mask leaves (`banded`).
     """
 
     text: str
@@ -38,7 +40,7 @@ class Equation:
     kind: OpKind = OpKind.CONTRACTION
     reduced: str = ""
     ops: VectorOps = ()
-    bounded: int | None = None
+    band: str = ""
 
     def attributes(self) -> dict[str, str]:
         """As attributes of a node."""
@@ -48,7 +50,7 @@ class Equation:
             "kind": self.kind.value,
             "reduced": self.reduced,
             "ops": " ".join(f"{name}={count!r}" for name, count in self.ops),
-            "bounded": "" if self.bounded is None else str(self.bounded),
+            BAND: self.band,
         }
         return {key: value for key, value in written.items() if value}
 
@@ -69,7 +71,6 @@ def stated(call: Call) -> Loops:
     dims = tuple(
         Dim(letter, extent, at[letter] not in kept or letter in reduced) for letter, extent in extents.items()
     )
-    bounded = call.text("bounded")
     return Loops(
         kind,
         dims,
@@ -77,9 +78,48 @@ def stated(call: Call) -> Loops:
         outputs,
         tuple((name, float(count)) for name, count in _pairs(call.text("ops"))),
         linear=kind is OpKind.MOVEMENT,
-        bounded=int(bounded) if bounded else None,
         updates=kind is OpKind.MOVEMENT and any(m.addressed == 0 for m in inputs),
     )
+
+
+def band_text(band: Band, names: Sequence[str]) -> str:
+    """A band as `banded` reads it; `names`: of all dims."""
+    window = "" if band.window == ENDLESS else f" {band.window}"
+    return f"{names[band.q]} {names[band.k]} {band.offset}{window}"
+
+
+def banded(loops: Loops, text: str, call: Call) -> Loops:
+    """The loops with the band that `text` states: ``m n 5`` or ``m n 5 4``; none where it leaves all or nothing.
+
+    Raises
+    ------
+    Unmodelled : it is no band, or an operand has one of its dims otherwise than on an axis of its own.
+    """
+    words = text.split()
+    at = {dim.name: i for i, dim in enumerate(loops.dims)}
+    if len(words) not in (3, 4) or words[0] == words[1] or not {words[0], words[1]} <= at.keys():
+        raise Unmodelled(f"{text!r} is no band over its dims")
+    try:
+        offset, *window = map(int, words[2:])
+    except ValueError as error:
+        raise Unmodelled(f"{text!r} is no band over its dims") from error
+    q, k = at[words[0]], at[words[1]]
+    band = Band(q, k, offset, *window)
+    queries, keys = loops.dims[q].extent, loops.dims[k].extent
+    if abs(offset) > ENDLESS or not 0 < band.window <= ENDLESS or not queries or not keys:
+        raise Unmodelled(f"{text!r} is no band over its dims")
+    for maps, operands in ((loops.inputs, call.inputs), (loops.outputs, call.outputs)):
+        for m in maps:
+            operand = operands[m.position]
+            for axis, size in zip(m.axes, operand.shape if operand else (), strict=False):
+                found = [dim for dim, _ in axis.terms if dim in (q, k)]
+                last = axis.offset + sum(c * (loops.dims[d].extent - 1) for d, c in axis.terms)
+                if found and (len(axis.terms) > 1 or axis.distinct is not None or not 0 <= last < size):
+                    raise Unmodelled(
+                        f"an operand does not have the dims of its band {text!r} on axes of their own"
+                    )
+    points = band.points(queries, keys)
+    return loops if points in (0, queries * keys) else replace(loops, band=band)
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

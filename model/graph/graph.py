@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from .band import Band
 from .dtypes import BITS, bytes_of
 
 
@@ -146,8 +147,8 @@ class Operator:
     attributes : pairs of text, for find and for the information panel.
     scope : block path, outermost first; empty where the file has none.
     reason : why the operator is opaque or its shape unknown; empty otherwise.
-    bounded : points of the domain that a mask leaves (causal, sliding window); None: all of them. The nest is
-        computed in full; this says what a kernel that skips masked blocks would be left with.
+    band : over two of its dims the only points that it has: what a mask leaves (causal, sliding window). All its
+        accesses have these dims on axes of their own, without padding.
     updates : it changes a state where it lies (an append to a cache): of its result it writes only what is new.
     runs : of control flow, pairs (key in `OperatorGraph.bodies`, how often that nested graph runs).
     """
@@ -167,7 +168,7 @@ class Operator:
     attributes: tuple[tuple[str, str], ...] = ()
     scope: tuple[str, ...] = ()
     reason: str = ""
-    bounded: int | None = None
+    band: Band | None = None
     updates: bool = False
     runs: tuple[tuple[str, int], ...] = ()
 
@@ -187,7 +188,10 @@ class Operator:
     @property
     def bounded_macs(self) -> int:
         """Multiply-accumulates that a mask leaves; `macs` where there is none."""
-        return self.macs if self.bounded is None or not self.macs else self.bounded
+        if self.band is None or not self.macs:
+            return self.macs
+        queries, keys = self.dims[self.band.q].extent, self.dims[self.band.k].extent
+        return self.macs // (queries * keys) * self.band.points(queries, keys)
 
     @property
     def barrier(self) -> str:

@@ -241,7 +241,7 @@ def _operator(
         attributes=nest.attributes,
         scope=node.scope,
         reason=nest.reason,
-        bounded=loops.bounded,
+        band=loops.band,
         updates=loops.updates,
         runs=tuple((f"{node.identity}/{label}", runs) for label, runs, _ in node.bodies),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from .band import Band
 from .graph import Axis, Dim, OpKind
 from .raw import Attribute
 
@@ -131,7 +132,7 @@ class Loops:
     vector_ops: VectorOps = ()
     online: bool = False
     linear: bool = False
-    bounded: int | None = None
+    band: Band | None = None
     updates: bool = False
 
 

@@ -30,7 +30,7 @@ from .elementwise import (
     softmax,
     top_k,
 )
-from .equation import LOOPS, stated
+from .equation import BAND, LOOPS, banded, stated
 from .movement import (
     centre,
     concat,
@@ -338,7 +338,7 @@ def loops_of(call: Call, domain: str = "") -> Loops:
             raise Unmodelled("a result that it must have is left out")
         if not all(_fits(m, operands[m.position], len(loops.dims)) for m in maps):
             raise Unmodelled("the ranks of its operands do not fit")
-    return loops
+    return banded(loops, call.text(BAND), call) if call.attributes.get(BAND) else loops
 
 
 def _fits(m: Map, operand: Operand | None, dims: int) -> bool:

@@ -18,6 +18,8 @@ from ..cost.sweep import (
     LOOP_DIM,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_BAND,
+    OP_FEWEST,
     OP_STATISTICS,
     OP_TREE,
     PARTIAL_READS,
@@ -196,6 +198,18 @@ def probe(
             side *= 2
 
 
+@kernel("int64(int64[:,:,::1], int64, int64)", borrows=True)
+def halve(boxes, at, d):
+    """Cut the box `at` in two along dim `d`, the part of larger tiles last; returns where the next one would lie."""
+    middle = (boxes[at, 0, d] + boxes[at, 1, d]) // 2
+    for i in range(boxes.shape[2]):
+        boxes[at + 1, 0, i] = boxes[at, 0, i]
+        boxes[at + 1, 1, i] = boxes[at, 1, i]
+    boxes[at, 1, d] = middle
+    boxes[at + 1, 0, d] = middle + 1
+    return at + 2
+
+
 @kernel(
     f"void({_NEST}, int64[:,::1], int64[::1], int64[:,:,::1], int64[:,:,::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64, int64, int64[::1],"
@@ -259,10 +273,23 @@ def descend(
                 trial[d] = sizes[d, high[d]]
             cut(ops, extents, trial, online, statistics, shape_loops[n], loops, path)
             best[B_COUNT] += 1
+            # Under a band a larger piece may move more: until its pieces are of one size, a box has a bound of its own.
+            widest, split = 0, -1
+            for o in range(ops.shape[0]):
+                for d in range(dims if ops[o, OP_BAND] else 0):
+                    if ops[o, OP_BAND] >> d & 1 and high[d] - low[d] > widest:
+                        widest, split = high[d] - low[d], d
+            for o in range(ops.shape[0]):
+                ops[o, OP_FEWEST] = split >= 0
             least = moved(
                 ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bits, rows, work
             )
+            for o in range(ops.shape[0]):
+                ops[o, OP_FEWEST] = 0
             if least >= best[B_BYTES]:
+                continue
+            if split >= 0:
+                waiting = halve(boxes, waiting, split)
                 continue
             # A tile as small as moves no more than the largest: where it fits, the box is done.
             widest, split = 0, -1
@@ -295,13 +322,7 @@ def descend(
                     widest, split = high[d] - low[d], d
             if split < 0:
                 continue
-            middle = (low[split] + high[split]) // 2
-            for d in range(dims):
-                boxes[waiting + 1, 0, d] = low[d]
-                boxes[waiting + 1, 1, d] = high[d]
-            boxes[waiting, 1, split] = middle
-            boxes[waiting + 1, 0, split] = middle + 1
-            waiting += 2
+            waiting = halve(boxes, waiting, split)
 
 
 @kernel(

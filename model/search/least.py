@@ -83,7 +83,7 @@ def least_traffic(
     structure = structure_of(problem)
     shapes = shapes_of(structure)
     arrays = problem.arrays
-    tables = (arrays.acc, arrays.axes, arrays.ten, arrays.extents)
+    tables = (arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents)
     key = (
         structure,
         *(table.tobytes() for table in tables),
@@ -136,7 +136,11 @@ def _find(
     for tried in (_thinned(sizes), sizes):
         room.descend(tried, order, best, tile)
     shape, least = int(best[B_SHAPE]), int(best[B_BYTES])
-    complete = max(problem.space.extents, default=1) <= _MOST_TRIPS**2
+    complete = max(problem.space.extents, default=1) <= _MOST_TRIPS**2 and not any(
+        extent > _EVERY_SIZE and band >> d & 1
+        for band in problem.arrays.ops[:, k.OP_BAND].tolist()
+        for d, extent in enumerate(problem.space.extents)
+    )
     exact = shapes.exact and complete and not best[B_CUT]
     if shape < 0:
         return _Found(least, 0, shape, (), (), exact, int(best[B_COUNT]))
@@ -161,6 +165,8 @@ def tile_sizes(
     for operator in structure.operators:
         for access in operator.accesses:
             loose |= access.loose
+    for band in problem.arrays.ops[:, k.OP_BAND].tolist():
+        loose |= band
     out: list[list[int]] = []
     for d, extent in enumerate(problem.space.extents):
         if d in structure.batch and not batch:
