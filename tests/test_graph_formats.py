@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from model.errors import FileError
+from model.graph.band import ENDLESS
 from model.graph.graph import Operator, OperatorGraph, OpKind, TensorRole
 from model.graph.load import load_graph
 from model.packaged import folder
@@ -265,6 +266,11 @@ def test_attention_is_written_out(tmp_path: Path) -> None:
     graph = exported(tmp_path, nodes, shapes, ("q", "k", "v"), "y")
     assert [op.op_type for op in graph.operators] == ["Einsum", "Mul", "Softmax", "Einsum"]
     assert graph.macs == 2 * (2 * 4 * 16 * 32 * 8) and not graph.warnings
+    # torch's causal mask lets query i see keys 0 to i: 16 * 17 / 2 of 512 pairs, in every part.
+    assert graph.bounded_macs == 2 * (2 * 4 * 136 * 8)
+    assert [op.band is not None and (op.band.offset, op.band.window) for op in graph.operators] == [
+        (0, ENDLESS)
+    ] * 4
 
 
 def test_torch_operators_by_hand(tmp_path: Path) -> None:

@@ -68,6 +68,41 @@ SHARES = {
 }
 KERNELS = ("sweep", "bands", "footprint", "traffic")  # in the order in which they import each other
 FAULTS = {
+    "a window is a key wider": (
+        "bands",
+        "pairs_below(q0, q1, k0, k1, offset - window)",
+        "pairs_below(q0, q1, k0, k1, offset - window - 1)",
+    ),
+    "a query tile does not read its last query's key": (
+        "bands",
+        "reach_sum(q, k, offset - window + 1, offset,",
+        "reach_sum(q, k, offset - window + 1, offset - 1,",
+    ),
+    "a key tile is seen by a query too many": (
+        "bands",
+        "reach_sum(k, q, -offset, window - 1 - offset,",
+        "reach_sum(k, q, -offset, window - offset,",
+    ),
+    "a tile without a point is visited": (
+        "bands",
+        "(end - 1) // step - first // step + 1\n        elif",
+        "(end - 1) // step - first // step + 2\n        elif",
+    ),
+    "all cores that share a bounded sum have a part of it": (
+        "bands",
+        "held * min(cores,",
+        "held * max(cores,",
+    ),
+    "sums of a bounded domain never come back": (
+        "traffic",
+        "partial = (visits - once) * again",
+        "partial = 0 * (visits - once) * again",
+    ),
+    "the first statistic of a bounded domain rescales too": (
+        "traffic",
+        "(visits - band_sum(",
+        "(visits - 0 * band_sum(",
+    ),
     "a rolling window brings each tile whole": (
         "sweep",
         "    if kind == WINDOW:\n        return window_sum(",

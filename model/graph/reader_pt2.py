@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import FileError
+from .band import Band
+from .equation import BAND, band_text
 from .raw import Attribute
 from .translated import Shape, Translation
 
@@ -181,7 +183,9 @@ class _Writer:
         title = str(node.get("name") or outputs[0])
         for name in outputs:
             self._out.value(name, *self._type(name))
-        if op_type == "scaled_dot_product_attention" and self._attention(operands, outputs[0], title, scope):
+        if op_type == "scaled_dot_product_attention" and self._attention(
+            operands, outputs[0], title, scope, bool(attributes.get("is_causal"))
+        ):
             return
         if variant == "mode" or library not in ("aten", ""):
             op_type = f"{library}.{op_type}"
@@ -191,10 +195,13 @@ class _Writer:
             op_type, operands, outputs, name=title, domain="aten", scope=scope, attributes=attributes
         )
 
-    def _attention(self, operands: Sequence[str], made: str, title: str, scope: tuple[str, ...]) -> bool:
-        """Attention as what it computes: scores, scaled and masked, softmax, product. No mask saves work here.
+    def _attention(
+        self, operands: Sequence[str], made: str, title: str, scope: tuple[str, ...], causal: bool
+    ) -> bool:
+        """Attention as what it computes: scores, scaled and masked, softmax, product.
 
-        False where heads are shared between queries (the operands' shapes differ): it stays one operator.
+        PyTorch's causal mask begins at the first key, however many queries there are. False where heads are shared
+        between queries (the operands' shapes differ): it stays one operator.
         """
         q, k, v = (self._type(name) for name in operands[:3])
         if q[1] is None or k[1] is None or v[1] is None or not 3 <= len(q[1]) <= 6:
@@ -205,8 +212,11 @@ class _Writer:
         dtype, scores = q[0], (*q[1][:-1], k[1][-2])
         current = f"{made}.scores"
         self._out.value(current, dtype, scores)
+        rank = len(scores)
+        product = {BAND: band_text(Band(0, 1, 0), "mn")} if causal else {}
+        inside = {BAND: band_text(Band(0, 1, 0), (f"i{rank - 2}", f"i{rank - 1}"))} if causal else {}
         self._out.node("Einsum", operands[:2], [current], name=f"{title}.scores", scope=scope,
-                       attributes={"equation": f"{batch}mk,{batch}nk->{batch}mn"})  # fmt: skip
+                       attributes={"equation": f"{batch}mk,{batch}nk->{batch}mn", **product})  # fmt: skip
         scale = f"{made}.scale"
         self._out.weight(scale, dtype, ())
         steps = [("Mul", "scaled", [scale])]
@@ -216,10 +226,12 @@ class _Writer:
         for op_type, suffix, more in steps:
             after = f"{made}.{suffix}"
             self._out.value(after, dtype, scores)
-            self._out.node(op_type, [current, *more], [after], name=f"{title}.{suffix}", scope=scope)
+            self._out.node(
+                op_type, [current, *more], [after], name=f"{title}.{suffix}", scope=scope, attributes=inside
+            )
             current = after
         self._out.node("Einsum", [current, operands[2]], [made], name=title, scope=scope,
-                       attributes={"equation": f"{batch}mn,{batch}nk->{batch}mk"})  # fmt: skip
+                       attributes={"equation": f"{batch}mn,{batch}nk->{batch}mk", **product})  # fmt: skip
         return True
 
 
