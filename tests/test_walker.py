@@ -95,8 +95,8 @@ FAULTS = {
     ),
     "sums of a bounded domain never come back": (
         "traffic",
-        "partial = (visits - once) * again",
-        "partial = 0 * (visits - once) * again",
+        "beside * (visits - once)",
+        "0 * beside * (visits - once)",
     ),
     "the first statistic of a bounded domain rescales too": (
         "traffic",

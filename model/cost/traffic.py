@@ -164,9 +164,11 @@ def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, 
         points[o] = ops[o, OP_POINTS] * again
         for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):
             points[o] *= axis_sum(axes, x, rows[o], kept, loops, extents)
-        if ops[o, OP_RESCALE] and ops[o, OP_BAND]:
+        if ops[o, OP_RESCALE] == 0:
+            continue
+        if ops[o, OP_BAND]:
             rescale += again * band_rescale(ops, o, acc, axes, rows[o], tree, loops, extents)
-        elif ops[o, OP_RESCALE]:
+        else:
             visits = repeats(ops[o, OP_RESCALE], rows[o], tree, loops, extents)
             for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
                 rescale += acc[a, ACC_ELEMENTS] * again * (visits - 1)
@@ -182,6 +184,33 @@ def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, 
             work[W_EFFECTIVE0 + level, a] = effective(acc[a, ACC_TOUCH], rows[o], depth, loops)
     find_streams(acc, ten, rows, work)
     return rescale
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64, int64, int64, int64[:,::1],"
+    " int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def count_banded(ops, acc, axes, extents, loops, tree, a, depth, counts, rows, work):
+    """`count_access` of an access that crosses, of an operator with a band. Returns its reads, or finished writes.
+
+    ``tree``: loops of the tree on the path, where cores may share sums; else 0. Partial sums go into ``counts[a]``.
+    """
+    o, touch, band = acc[a, ACC_OPERATOR], acc[a, ACC_TOUCH], ops[acc[a, ACC_OPERATOR], OP_BAND]
+    row = rows[o]
+    beside = beside_band(ops, o, acc, a, axes, row, depth, loops, extents)
+    if acc[a, ACC_WRITE] == 0:
+        boxes = band_sum(ops, o, touch, -1, row, depth, loops, extents)
+        return beside * boxes * repeats(~touch & ~band, row, depth, loops, extents)
+    own = ops[o, OP_OWN] & ~touch & ~band
+    sums = repeats(own, row, depth, loops, extents)
+    if tree > 0:
+        sums *= sharers(own, row, depth, tree, loops)
+    beside *= repeats(work[W_FOREIGN, o], row, depth, loops, extents)
+    once = band_sum(ops, o, touch, 0, row, depth, loops, extents)
+    visits = sums * band_parts(ops, o, touch, row, depth, tree, loops, extents)
+    counts[a, PARTIAL_WRITES] = beside * (visits - once)
+    return beside * once
 
 
 @kernel(
@@ -203,31 +232,25 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
                 writes = ten[t, TEN_ELEMENTS]
         elif acc[a, ACC_FIXED] >= 0:
             writes = acc[a, ACC_FIXED]
-        else:
-            own = ops[o, OP_OWN] & ~touch & ~ops[o, OP_BAND]
-            sums = repeats(own, rows[o], depth, loops, extents)
+        elif ops[o, OP_BAND]:
             tree = work[W_TREE, o] if ops[o, OP_SPLIT] and level == 0 else 0
-            if tree > 0:
-                sums *= sharers(own, rows[o], depth, tree, loops)
-            again = repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
-            if ops[o, OP_BAND]:
-                beside = beside_band(ops, o, acc, a, axes, rows[o], depth, loops, extents)
-                once = beside * band_sum(ops, o, touch, 0, rows[o], depth, loops, extents)
-                visits = beside * sums * band_parts(ops, o, touch, rows[o], depth, tree, loops, extents)
-                partial = (visits - once) * again
-            else:
-                once = acc[a, ACC_ELEMENTS]
-                if not acc[a, ACC_PLAIN]:
-                    once = swept(acc, a, axes, rows[o], depth, loops, extents)
-                partial = once * again * (sums - 1)
-            writes = once * again
+            writes = count_banded(ops, acc, axes, extents, loops, tree, a, depth, counts, rows, work)
+            partial = counts[a, PARTIAL_WRITES]
+        else:
+            own = ops[o, OP_OWN] & ~touch
+            sums = repeats(own, rows[o], depth, loops, extents)
+            if ops[o, OP_SPLIT] and level == 0:
+                sums *= sharers(own, rows[o], depth, work[W_TREE, o], loops)
+            once = acc[a, ACC_ELEMENTS]
+            if not acc[a, ACC_PLAIN]:
+                once = swept(acc, a, axes, rows[o], depth, loops, extents)
+            writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
+            partial = writes * (sums - 1)
     elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
         if acc[a, ACC_FIXED] >= 0:
             reads = acc[a, ACC_FIXED]
         elif ops[o, OP_BAND]:
-            reads = beside_band(ops, o, acc, a, axes, rows[o], depth, loops, extents)
-            reads *= band_sum(ops, o, touch, -1, rows[o], depth, loops, extents)
-            reads *= repeats(~touch & ~ops[o, OP_BAND], rows[o], depth, loops, extents)
+            reads = count_banded(ops, acc, axes, extents, loops, 0, a, depth, counts, rows, work)
         else:
             once = acc[a, ACC_ELEMENTS]
             if not acc[a, ACC_PLAIN]:
