@@ -67,7 +67,7 @@ def judge(
 
     The seconds are an estimate; the walk over the steps is done once, for the mapping that wins.
     """
-    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 2, points, rows, work)
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, 2, points, rows, work)
     for a in range(acc.shape[0]):
         register_reach(ops, acc, a, loops, rows, work)
     capacity, levels = int(limits[L_CAPACITY]), int(limits[L_LEVELS])
@@ -85,7 +85,7 @@ def judge(
     if peak > capacity:
         return
     for a in range(acc.shape[0]):
-        count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, work[W_EFFECTIVE0, a], counts, rows, work)
     peak = hoist(
         ops,
         acc,

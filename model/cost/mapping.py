@@ -33,9 +33,19 @@ _DRAWS, _TRIES, _POLISHED = (1, 3, 6), 96, 160
 
 
 @dataclass(frozen=True, slots=True)
+class Further:
+    """What a mapping has of a further buffer: tile and loop order in group dims, copies of a streamed tile."""
+
+    tile: tuple[int, ...]
+    order: tuple[int, ...]
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
+    ``tree``, ``tile``, ``order`` and ``stages`` are those of the outermost buffer, ``further`` those of the others.
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
     ``misfit_bytes`` > 0: the least that was found does not fit. ``spilled``: local intermediates that live outside, for
     want of room. ``split`` per reduced dim the cores that share its sums. ``estimated_s`` and ``estimated_bytes``: the
@@ -52,7 +62,7 @@ class Mapping:
     elements: tuple[int, ...]
     stages: int
     parallel: tuple[tuple[int, int], ...]
-    retained: tuple[dict[int, int], dict[int, int]]
+    retained: tuple[dict[int, int], ...]
     misfit_bytes: int
     estimated_s: float
     estimated_bytes: int
@@ -60,6 +70,12 @@ class Mapping:
     split: tuple[tuple[int, int], ...]
     chosen: tuple[str, ...]
     notes: tuple[str, ...]
+    further: tuple[Further, ...] = ()
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """The tile in each buffer, outermost first."""
+        return (self.tile, *(buffer.tile for buffer in self.further))
 
 
 def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float64]:

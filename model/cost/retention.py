@@ -284,12 +284,12 @@ def hoist(
                 size = (elements * ten[t, TEN_BITS] + 7) // 8 * (stages if depth > 0 else 1)
                 if peak + size - held > capacity:
                     break
-                count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
+                count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, depth, counts, rows, work)
                 then = traffic_bits(counts[a], ten[t])
                 gain = (now - then) / max(1.0, float(size - held))
                 if then < now and gain > best_gain:
                     best, best_depth, best_gain = a, depth, gain
-            count_access(ops, acc, axes, ten, extents, loops, 0, a, before, counts, rows, work)
+            count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, before, counts, rows, work)
         if best < 0:
             return peak
         before = work[W_EFFECTIVE0, best]
@@ -302,6 +302,6 @@ def hoist(
                 ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, before, rows, work
             )
             return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
-        count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, best, best_depth, counts, rows, work)
         peak = after
     return peak

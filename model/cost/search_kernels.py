@@ -84,12 +84,12 @@ def walked_cost(
     )  # fmt: skip
     if score[S_MISFIT] > 0.0:
         return score[S_COST]
-    onchip = np.zeros(operators, np.float64)
+    onchip = np.zeros((2, operators), np.float64)
     for o in range(operators):
         for j in range(work[W_LENGTH, o]):
             length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
         moved = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows)
-        onchip[o] = moved / max(1, points[o])
+        onchip[0, o] = moved / max(1, points[o])
         length[:] = extents
     cores = split.copy()
     for d in range(dims):
@@ -100,7 +100,8 @@ def walked_cost(
     steps = np.empty((1024, STEP_COLUMNS), np.float64)
     count = walk(
         ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
-        cores, np.array([-1.0, 0.0, 0.0]), np.ones((acc.shape[0], TOLL_COLUMNS)), steps,
+        cores, np.array([-1.0, 0.0, 0.0]), np.ones((acc.shape[0], TOLL_COLUMNS)), np.zeros((0, dims), np.int64),
+        steps,
     )  # fmt: skip
     stages = int(score[S_STAGES])
     seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))
