@@ -127,7 +127,7 @@ FAULTS = {
     "every reader fetches for itself": ("traffic", "if same:", "if same and q == o:"),
     "what stays takes room for every stage": (
         "footprint",
-        "if streamed and r > 0 else 1",
+        "if streamed and comes else 1",
         "if streamed else 1",
     ),
     "sums at rest take the tensor's width": (

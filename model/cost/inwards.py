@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..plan.plan import FusionGroup, LevelTile
+from . import sweep as k
 from .evaluate import counts_of
 from .homes import settle
 from .knobs import Knobs, of_buffer, unknown_levels
@@ -68,15 +68,17 @@ def _inwards(problem: Problem, group: FusionGroup, spare: Sequence[int]) -> Mapp
 
 
 def _around(
-    problem: Problem, machine: Machine, extents: tuple[int, ...], apart: NDArray[np.bool_] | None = None
+    problem: Problem, machine: Machine, extents: tuple[int, ...], outside: Nest | None = None
 ) -> Problem:
     """The problem of one buffer: a group of these extents, on a machine of that buffer alone.
 
-    ``apart`` bool[operators, operators]: which share no loop.
+    ``outside``: the nest whose tree loops stand around it.
     """
     space, base = problem.space, problem.base
     barred = problem.barred
-    if apart is not None:
+    if outside is not None:  # no loop is shared by operators that sit at different places outside
+        places = [_tree(outside, operator) for operator in outside.operators]
+        apart = np.array([[one != other for other in places] for one in places])
         barred = np.where(apart, np.int64(-1), barred)
         pairs = tuple((int(p), int(o), int(barred[p, o])) for p, o in np.argwhere(barred).tolist())
         space = replace(space, extents=extents, barred=pairs)
@@ -95,7 +97,31 @@ def _around(
                 size = whole_elements(access.axes, extents)
                 tensors[access.tensor] = replace(tensors[access.tensor], elements=size)
     nest = Nest(extents, (), operators, tuple(tensors))
-    return replace(problem, space=space, machine=machine, base=nest, arrays=pack(nest), barred=barred)
+    arrays = pack(nest)
+    if outside is not None:
+        arrays.acc[:, k.ACC_AROUND] = [
+            _surroundings(outside, operator, access)
+            for operator in outside.operators
+            for access in operator.reads + operator.writes
+        ]
+    return replace(problem, space=space, machine=machine, base=nest, arrays=arrays, barred=barred)
+
+
+def _surroundings(nest: Nest, operator: NestOperator, access: NestAccess) -> int:
+    """The bits of ACC_AROUND: how the tree loops of `nest` go on around a tile of theirs."""
+    touched = {d for axis in access.axes for d in axis_dims(axis)}
+    size, turning = list(nest.extents), list[int]()
+    for loop in _tree(nest, operator):
+        dim, step, _ = nest.loops[loop]
+        if step < size[dim]:
+            turning.append(dim)
+            size[dim] = step
+    last = max((i for i, dim in enumerate(turning) if dim in touched), default=-1)
+    sums = [i for i, dim in enumerate(turning) if dim in operator.dims and dim not in touched]
+    bits = k.COMES_AND_GOES if last >= 0 else 0
+    if sums:
+        bits |= k.SUMS_AROUND | (k.SUMS_OUTSIDE if sums[0] < last else 0)
+    return bits
 
 
 def _deepened(
@@ -103,9 +129,8 @@ def _deepened(
 ) -> Mapping:
     """The mapping with tiles for buffer `number` too, inside the tiles that were found for those outside it."""
     machine, nest = problem.machine, found.nest
-    trees = [_path(nest, operator)[: operator.tree_depth] for operator in nest.operators]
-    apart = np.array([[one != other for other in trees] for one in trees])
-    inner = _around(problem, machine.around[number], found.tiles[-1], apart)
+    trees = [_tree(nest, operator) for operator in nest.operators]
+    inner = _around(problem, machine.around[number], found.tiles[-1], nest)
     wanted = of_buffer(group, machine.accelerator, number)
     knobs = Knobs(inner, replace(wanted, levels=_shifted(problem, wanted, trees)))
     outside = frozenset(
@@ -126,6 +151,11 @@ def _path(nest: Nest, operator: NestOperator) -> Path:
         path.append(loop)
         loop = nest.loops[loop][2]
     return path[::-1]
+
+
+def _tree(nest: Nest, operator: NestOperator) -> Path:
+    """The tree loops of an operator's path."""
+    return _path(nest, operator)[: operator.tree_depth]
 
 
 def _shifted(problem: Problem, group: FusionGroup, trees: Sequence[Path]) -> tuple[LevelTile, ...]:

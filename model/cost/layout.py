@@ -154,7 +154,7 @@ def pack(nest: Nest) -> NestArrays:
                     (
                         o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
                         len(axis_rows), shape, elements, all(isinstance(axis, SimpleAxis) for axis in access.axes),
-                        earlier, *_depths(access),
+                        earlier, 0, *_depths(access),
                     )
                 )  # fmt: skip
         begin = len(axis_rows)

@@ -16,6 +16,7 @@ from .footprint import (
     buffer_peak,
 )
 from .sweep import (
+    ACC_AROUND,
     ACC_DEPTH0,
     ACC_DEPTH1,
     ACC_ELEMENTS,
@@ -24,6 +25,7 @@ from .sweep import (
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    COMES_AND_GOES,
     HOME_BUFFER,
     HOME_OUTER,
     HOME_REGISTERS,
@@ -281,7 +283,8 @@ def hoist(
             while depth > 0:
                 depth = effective(acc[a, ACC_TOUCH], rows[o], depth - 1, loops)
                 elements = tile_elements(acc, a, axes, rows[o], depth, loops, extents)
-                size = (elements * ten[t, TEN_BITS] + 7) // 8 * (stages if depth > 0 else 1)
+                comes = depth > 0 or acc[a, ACC_AROUND] & COMES_AND_GOES
+                size = (elements * ten[t, TEN_BITS] + 7) // 8 * (stages if comes else 1)
                 if peak + size - held > capacity:
                     break
                 count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, depth, counts, rows, work)
