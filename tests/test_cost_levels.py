@@ -30,7 +30,7 @@ from model.cost.document import simulate_document
 from model.cost.evaluate import evaluate
 from model.cost.inwards import choose
 from model.cost.mapping import Mapping
-from model.cost.nest import Nest, NestAccess
+from model.cost.nest import Nest
 from model.cost.problem import Problem, pose
 from model.cost.result import CostRequest, GroupResult
 from model.cost.simulate import simulate
@@ -241,11 +241,6 @@ def test_the_walker_counts_what_was_chosen(
         for inner, outer in itertools.pairwise((problem.space.extents, *mapping.tiles))
         for small, large in zip(outer, inner, strict=True)
     )
-    assert any(mapping.tiles[-1][d] < mapping.tiles[0][d] for d in range(len(mapping.tile)))
-
-
-def depths_of(path: int, first: int) -> Iterator[tuple[int, ...]]:
-    yield from itertools.product(range(first, path + 1), repeat=3)
 
 
 def every_inner_nest(nest: Nest, trees: int, tile: tuple[int, ...]) -> Iterator[Nest]:
@@ -260,10 +255,11 @@ def every_inner_nest(nest: Nest, trees: int, tile: tuple[int, ...]) -> Iterator[
             loops = list(outer)
             for d, size in inner + elements:
                 loops.append((d, size, len(loops) - 1))
-            for depths in depths_of(trees + len(inner), trees):
-                accesses = [
+            accesses = (*operator.reads, *operator.writes)
+            for depths in itertools.product(*(range(a.depth[0], trees + len(inner) + 1) for a in accesses)):
+                settled = [
                     replace(access, depth=(access.depth[0], depth))
-                    for access, depth in zip((*operator.reads, *operator.writes), depths, strict=True)
+                    for access, depth in zip(accesses, depths, strict=True)
                 ]
                 yield replace(
                     nest,
@@ -273,8 +269,8 @@ def every_inner_nest(nest: Nest, trees: int, tile: tuple[int, ...]) -> Iterator[
                             operator,
                             leaf=len(loops) - 1,
                             tree_depth=trees + len(inner),
-                            reads=tuple(accesses[:2]),
-                            writes=tuple(accesses[2:]),
+                            reads=tuple(settled[:2]),
+                            writes=tuple(settled[2:]),
                         ),
                     ),
                 )
@@ -286,10 +282,6 @@ def bytes_at(nest: Nest, level: int) -> int:
         for row in evaluate(nest).streams
         if row.level == level
     )
-
-
-def single(access: NestAccess) -> int:
-    return access.depth[0]
 
 
 @pytest.mark.parametrize(("sizes", "rooms"), [((4, 4, 3), (24, 8)), ((5, 3, 4), (30, 7))])

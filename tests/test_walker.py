@@ -1,4 +1,4 @@
-"""The kernels against the walker: 2,000 random groups, integer for integer; faults in a kernel are seen.
+"""The kernels against the walker: 5,000 random groups, integer for integer; faults in a kernel are seen.
 
 ``python -m tests.test_walker 0 100000`` compares any range of seeds.
 """
@@ -39,7 +39,7 @@ from tests import walker
 from tests.cost_graphs import one_buffer
 from tests.random_nests import random_nest
 
-GROUPS = 2000
+GROUPS = 5000
 # Of 2,000 groups at least so many have each property.
 SHARES = {
     "ragged": 1000,
@@ -127,7 +127,7 @@ FAULTS = {
     "every reader fetches for itself": ("traffic", "if same:", "if same and q == o:"),
     "what stays takes room for every stage": (
         "footprint",
-        "if streamed and comes else 1",
+        "if streamed and r > 0 else 1",
         "if streamed else 1",
     ),
     "sums at rest take the tensor's width": (
@@ -139,6 +139,41 @@ FAULTS = {
         "footprint",
         "elements *= step_of(d, path[o], j, loops, extents)",
         "elements *= step_of(d, path[o], 0, loops, extents)",
+    ),
+    "what is kept further in is asked of the outermost buffer": (
+        "traffic",
+        "acc[a, ACC_DEPTH0 + kept]",
+        "acc[a, ACC_DEPTH0]",
+    ),
+    "what is at home in a further buffer stays out of none": (
+        "footprint",
+        "if home > level + 1 or",
+        "if home == HOME_REGISTERS or",
+    ),
+    "what is at home in an outer buffer does not pass the next": (
+        "traffic",
+        "crosses = ten[t, TEN_HOME] <= level",
+        "crosses = ten[t, TEN_HOME] <= 0",
+    ),
+    "statistics are in every buffer": (
+        "footprint",
+        "operators if level == buffers - 1 else 0",
+        "operators",
+    ),
+    "sums at rest are told by the registers alone": (
+        "footprint",
+        "work[W_EFFECTIVE0 + W_PAIR * (level + 1), a]",
+        "work[W_EFFECTIVE0 + W_PAIR * (levels - 1), a]",
+    ),
+    "a further buffer has the stages of the outermost": (
+        "traffic",
+        "levels, stages[level],",
+        "levels, stages[0],",
+    ),
+    "readers of what the group made share a stream further in": (
+        "traffic",
+        "ten[acc[a, ACC_TENSOR], TEN_PRODUCER] >= 0",
+        "ten[acc[a, ACC_TENSOR], TEN_PRODUCER] >= 99",
     ),
 }
 
@@ -285,7 +320,7 @@ def disagreement(seed: int) -> str:
     )
 
 
-def test_kernels_agree_with_the_walk_of_2_000_groups(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernels_agree_with_the_walk_of_5_000_groups(capsys: pytest.CaptureFixture[str]) -> None:
     found: Counter[str] = Counter()
     for seed in range(GROUPS):
         assert not disagreement(seed)
@@ -295,7 +330,7 @@ def test_kernels_agree_with_the_walk_of_2_000_groups(capsys: pytest.CaptureFixtu
         print(
             f"\n{GROUPS:,} groups agree; of these " + ", ".join(f"{found[name]:,} {name}" for name in SHARES)
         )
-    assert {name: found[name] for name in SHARES if found[name] < SHARES[name]} == {}
+    assert {name: found[name] for name in SHARES if found[name] * 2000 < SHARES[name] * GROUPS} == {}
 
 
 def plain_kernels(fault: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
@@ -362,7 +397,7 @@ def sectors_differ(seed: int, sector_bytes: int) -> str:
 
 
 def test_whole_sectors_are_those_of_the_walk() -> None:
-    assert "".join(sectors_differ(seed, (2, 4, 32)[seed % 3]) for seed in range(GROUPS)) == ""
+    assert "".join(sectors_differ(seed, (2, 4, 32)[seed % 3]) for seed in range(2000)) == ""
 
 
 def product_nest(order: str, tiles: dict[str, int]) -> Nest:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .sweep import (
-    ACC_AROUND,
     ACC_AXES,
     ACC_AXES_END,
     ACC_EARLIER,
@@ -24,7 +23,6 @@ from .sweep import (
     AXIS_D1,
     AXIS_KIND,
     AXIS_N,
-    COMES_AND_GOES,
     HOME_REGISTERS,
     LOOP_DIM,
     LOOP_FIRST,
@@ -42,8 +40,6 @@ from .sweep import (
     OP_WRITES,
     ROLLING,
     SIMPLE,
-    SUMS_AROUND,
-    SUMS_OUTSIDE,
     TEN_BITS,
     TEN_ELEMENTS,
     TEN_HOME,
@@ -196,12 +192,7 @@ def inline_buffer_peak(
             if level + 1 < levels:
                 inner = work[W_EFFECTIVE0 + W_PAIR * (level + 1), a]
             sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
-            around = acc[a, ACC_AROUND]
-            if around and (
-                around & SUMS_OUTSIDE or (around & SUMS_AROUND and (inner > 0 or level + 1 >= levels))
-            ):
-                bits = ten[t, TEN_PARTIAL]
-            elif unfinished(sums, rows[o], inner, loops) or (
+            if unfinished(sums, rows[o], inner, loops) or (
                 ops[o, OP_SPLIT] and sharers(sums, rows[o], 0, work[W_TREE, o], loops) > 1
             ):
                 bits = ten[t, TEN_PARTIAL]
@@ -217,8 +208,7 @@ def inline_buffer_peak(
             continue
         r = work[W_EFFECTIVE0 + W_PAIR * level, a]
         last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
-        comes = r > 0 or acc[a, ACC_AROUND] & COMES_AND_GOES
-        add_live(size * (stages if streamed and comes else 1), r, o, last, path, lengths, loops, rows, work)
+        add_live(size * (stages if streamed and r > 0 else 1), r, o, last, path, lengths, loops, rows, work)
     for o in range(operators if level == buffers - 1 else 0):  # statistics are next to the units
         if ops[o, OP_STATISTICS] == 0:
             continue

@@ -33,7 +33,7 @@ def settle(
 
 def _fits(problem: Problem, mapping: Mapping) -> bool:
     """Whether the buffer holds it. The search does without the element loops, under which a tile may be smaller."""
-    return not mapping.misfit_bytes or _held_bytes(problem, mapping)[0] <= problem.machine.capacity_bytes
+    return not mapping.misfit_bytes or _held_bytes(problem, mapping)[problem.level] <= problem.machine.capacity_bytes
 
 
 def _with_spills(
@@ -83,8 +83,8 @@ def _tile_bytes(problem: Problem, mapping: Mapping, local: int) -> int:
     path.reverse()
     for axis in access.axes:
         for d in axis_dims(axis):
-            steps = [step for dim, step in path[: access.depth[0]] if dim == d]
-            size *= min([problem.space.extents[d], *steps])
+            steps = [step for dim, step in path[: access.depth[problem.level]] if dim == d]
+            size *= min([mapping.nest.extents[d], *steps])
     return size * problem.base.tensors[local].bits // 8
 
 
@@ -102,15 +102,15 @@ def _chosen_homes(
     if registers is not None:
         limit = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
         # First the values of the fused epilogue make room for the sums, then the sums of several contractions.
-        if homes and _held_bytes(problem, found)[1] > limit:
+        if homes and _held_bytes(problem, found)[-1] > limit:
             homes = frozenset()
             found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)
-        if _held_bytes(problem, found)[1] > limit:
+        if _held_bytes(problem, found)[-1] > limit:
             return best_mapping(problem, knobs, homes, spilled, False, spare_bytes)
     # The search does without the private loops; where its footprint falls short of theirs, it looks for a smaller one.
     capacity = problem.machine.capacity_bytes
     for _ in range(_RETRIES):
-        excess = _held_bytes(problem, found)[0] - capacity
+        excess = _held_bytes(problem, found)[problem.level] - capacity
         if found.misfit_bytes or excess <= 0:
             break
         found = best_mapping(
@@ -121,17 +121,21 @@ def _chosen_homes(
 
 def _under_one_loop(problem: Problem, mapping: Mapping, local: int) -> bool:
     """Whether a tensor's producer and readers stand under the same innermost loop of the tree."""
-    chains = paths(mapping.tree)
-    made = chains[problem.space.producer[local]][0]
-    users = [chains[r][0] for r in problem.space.readers[local]]
+    given = 0 if problem.around is None else len(problem.around.loops)
+    chains = [
+        (*outer, *(given + loop for loop in loops))
+        for outer, (loops, _) in zip(problem.outside, paths(mapping.tree), strict=True)
+    ]
+    made = chains[problem.space.producer[local]]
+    users = [chains[r] for r in problem.space.readers[local]]
     if any(users[0] != loops for loops in users) or users[0] != made[: len(users[0])]:
         return False
-    others = [loops for o, (loops, _) in enumerate(chains) if o != problem.space.producer[local]]
+    others = [loops for o, loops in enumerate(chains) if o != problem.space.producer[local]]
     return all(loop not in loops for loop in made[len(users[0]) :] for loops in others)
 
 
 def _held_bytes(problem: Problem, mapping: Mapping) -> tuple[int, ...]:
-    """Footprints of buffer and registers."""
+    """Footprints of every buffer so far, outermost first, and of the registers."""
     return counts_of(mapping.nest, mapping.arrays, fragments=False).footprint_bytes
 
 

@@ -154,7 +154,7 @@ def pack(nest: Nest) -> NestArrays:
                     (
                         o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
                         len(axis_rows), shape, elements, all(isinstance(axis, SimpleAxis) for axis in access.axes),
-                        earlier, 0, *_depths(access),
+                        earlier, *_depths(access),
                     )
                 )  # fmt: skip
         begin = len(axis_rows)
@@ -196,7 +196,7 @@ def _operator_row(
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
         first + len(operator.reads), end, operator.tree_depth,
-        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
+        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain, 0,
     )  # fmt: skip
 
 

@@ -212,6 +212,7 @@ def polish(
             for d in range(dims):
                 if sizes[d, 0] == 0 or spent >= budget:
                     continue
+                largest = next_size(sizes, d, 1 << 62, -1)
                 for i in range(sizes.shape[1] + 2 if pairs == 0 else dims):
                     size[:] = tile
                     if pairs == 1:
@@ -226,7 +227,7 @@ def polish(
                         size[d] = sizes[d, i]
                     elif unit[d] > 1:
                         size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
-                    if size[d] < 1 or size[d] > extents[d] or (pairs == 0 and size[d] == tile[d]):
+                    if size[d] < 1 or size[d] > largest or (pairs == 0 and size[d] == tile[d]):
                         continue
                     spent += assess(
                         ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,

@@ -21,7 +21,8 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
 OP_POINTS = 10  # of its domain
 OP_SPLIT = 11  # whether cores share one of its sums
 OP_DOMAIN, OP_DOMAIN_END = 12, 13  # axes that stand for two of its dims each; OP_POINTS is of the others
-OP_COLUMNS = 14
+OP_AROUND = 14  # in a search: loops at the head of its path that are given
+OP_COLUMNS = 15
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -38,13 +39,9 @@ ACC_PLAIN, ACC_EARLIER = (
     9,
     10,
 )  # all of its axes are simple; the read before it of the same tensor and shape, or -1
-# For the search of a further buffer, whose loops stand in those of the buffers outside; 0 in a whole nest. The bits:
-# its tile is another one in each iteration of these; sums are unfinished that are put down inside them; all its sums are.
-ACC_AROUND = 11
-COMES_AND_GOES, SUMS_AROUND, SUMS_OUTSIDE = 1, 2, 4
 # The depth at each pair of levels, ACC_DEPTH0 + pair, stands last: as many columns as there are pairs, at least two.
-ACC_DEPTH0, ACC_DEPTH1 = 12, 13
-ACC_COLUMNS = 14
+ACC_DEPTH0, ACC_DEPTH1 = 11, 12
+ACC_COLUMNS = 13
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
 AXIS_COLUMNS = 7
