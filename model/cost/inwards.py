@@ -104,7 +104,13 @@ def _around(problem: Problem, machine: Machine, found: Mapping) -> Problem:
         base=base,
         arrays=pack(base),
         barred=barred,
-        around=Around(nest, paths, arrays.loops[:given], _depths_outside(arrays, paths, nest.buffers - 1)),
+        around=Around(
+            nest,
+            paths,
+            arrays.loops[:given],
+            _depths_outside(arrays, paths, nest.buffers - 1),
+            _rooms_for_sums(problem, found),
+        ),
     )
 
 
@@ -115,6 +121,30 @@ def _depths_outside(arrays: NestArrays, paths: Sequence[Sequence[int]], level: i
         o = row[k.ACC_OPERATOR]
         depth = min(row[k.ACC_DEPTH0 + level], len(paths[o]))
         out.append(int(k.effective(row[k.ACC_TOUCH], arrays.path[o], depth, arrays.loops)))
+    return tuple(out)
+
+
+def _rooms_for_sums(problem: Problem, found: Mapping) -> tuple[bool, ...]:
+    """Per access whether the buffers outside have room for it in the width of unfinished sums.
+
+    All together, else those that are that wide there already.
+    """
+    nest, arrays, machine = found.nest, found.arrays, problem.machine
+    tensors = tuple(replace(tensor, bits=tensor.partial_bits) for tensor in nest.tensors)
+    widest = replace(nest, tensors=tensors)
+    held = counts_of(widest, pack(widest), fragments=False).footprint_bytes[: nest.buffers]
+    buffers = machine.accelerator.buffers
+    if all(size <= machine.room(buffer) for size, buffer in zip(held, buffers, strict=False)):
+        return (True,) * len(arrays.acc)
+    out: list[bool] = []
+    for row in arrays.acc.tolist():
+        o, touch = row[k.ACC_OPERATOR], row[k.ACC_TOUCH]
+        reach = int(
+            k.effective(touch, arrays.path[o], row[k.ACC_DEPTH0 + nest.buffers], arrays.loops)
+        )
+        loops = arrays.loops[arrays.path[o, :reach]].tolist()
+        sums = int(arrays.ops[o, k.OP_OWN]) & ~touch
+        out.append(any(sums >> loop[k.LOOP_DIM] & 1 and loop[k.LOOP_TRIPS] > 1 for loop in loops))
     return tuple(out)
 
 

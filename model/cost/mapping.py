@@ -139,7 +139,8 @@ def best_mapping(
     for a in range(acc.shape[0]):
         home = ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
         least = 0 if problem.around is None or home != OUTER else problem.around.least[a]
-        asked[a] = knobs.depth(int(acc[a, k.ACC_TENSOR])), home, least
+        wide = problem.around is None or problem.around.wide[a]
+        asked[a] = knobs.depth(int(acc[a, k.ACC_TENSOR])), home, least, wide
     limits = _limits(problem, knobs, sums_held)
     limits[n.L_CAPACITY] -= spare_bytes
     figures = problem.machine.figures

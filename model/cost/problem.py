@@ -39,13 +39,15 @@ class Around:
     """What stands around the tiles of a further buffer: a mapped nest of the buffers outside it.
 
     ``paths``: per operator the tree loops of its path; ``loops``: their rows, as `sweep.py` has them.
-    ``least``: per access the effective depth at the buffer outside.
+    ``least``: per access the effective depth at the buffer outside; ``wide``: whether this has room for unfinished sums
+    of its tensor.
     """
 
     nest: Nest
     paths: tuple[tuple[int, ...], ...]
     loops: NDArray[np.int64]
     least: tuple[int, ...]
+    wide: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..graph.dtypes import BITS, PRECISIONS, SHORT, is_float
 from ..graph.graph import Operator, OperatorGraph, OpKind
-from ..hardware.accelerator import Accelerator, MemoryLevel, Partition
+from ..hardware.accelerator import Accelerator, MemoryLevel, Partition, Registers
 from . import cycles as c
 
 _FLOWS = {
@@ -71,7 +71,7 @@ class Machine:
         """Per buffer, outermost first, a machine of that buffer alone: what a mapping is chosen for.
 
         Its units are fed by the innermost buffer. Around a further buffer there is one core, and the buffer outside
-        in DRAM's place.
+        in DRAM's place. What sums are kept in is half of the buffer inside, and the registers for the innermost one.
         """
         machine = self.accelerator
         buffers = machine.buffers
@@ -90,6 +90,8 @@ class Machine:
                 ),
             )  # fmt: skip
             found.append(replace(machine, memory=memory, cores=1, partition=Partition(1, 1)))
+        kept = [Registers("accumulator", capacity_bytes=self.room(buffer) // 2) for buffer in buffers[1:]]
+        found[:-1] = [replace(one, registers=sums) for one, sums in zip(found, kept, strict=False)]
         return tuple(Machine(one, i == len(found) - 1) for i, one in enumerate(found))
 
     @cached_property
