@@ -5,15 +5,15 @@ accumulators at an 8 x 8 output-stationary array, 1 GHz. Tiles m 128, n 64 under
 n 12 under m { n } in the core's; k is whole in both. Loops: m (2), n (4), m' (4), n' (6: five of 12, one of 4).
 
 DRAM: A stays for a row of tiles, 256*64 = 16,384 once. B comes for each of 2 rows of tiles: 32,768. Y once: 65,536.
-Shared to core: A's 32 x 64 stay while n' turns, and come again in each of the 4 iterations of n: 65,536. B comes for each
-of the 8 pieces of m: 131,072. Y once: 65,536. Core to registers (8 x 8): A for each of the 4 * (5*2 + 1) = 44 pieces of
-n, 720,896; B for each of the 32 of m, 524,288; Y once.
+Shared to core: A's 32 x 64 stay while n' turns, and come again in each of the 4 iterations of n: 65,536. B comes for
+each of the 8 pieces of m: 131,072. Y once: 65,536. Core to registers (8 x 8): A for each of the 4 * (5*2 + 1) = 44
+pieces of n, 720,896; B for each of the 32 of m, 524,288; Y once.
 Single copies: shared 128*64 + 64*64 + 128*64 = 20,480; core 32*64 + 64*12 + 32*12 = 3,200.
 Cycles: a fold takes 64 + 8 + 8 - 2 = 78; per shared tile 4*4 row folds and 11 column folds: 13,728; eight: 109,824.
-One stage: everything one after the other, 114,688 ns at DRAM, 262,144 / 16 = 16,384 ns into and out of the core's buffer,
-109,824 ns of work: 240,896 ns.
-Two stages: the core's 6,400 bytes do not fit, the shared 40,960 do. C = (109,824 + 16,384) / 8 = 15,776 each; L is 4,096
-but 12,288 in the first step of a row, S 8,192. Only beside the fourth step is there more to move, 12,288 + 8,192:
+One stage: everything one after the other, 114,688 ns at DRAM, 262,144 / 16 = 16,384 ns into and out of the core's
+buffer, 109,824 ns of work: 240,896 ns.
+Two stages: the core's 6,400 bytes do not fit, the shared 40,960 do. C = (109,824 + 16,384) / 8 = 15,776 each; L is
+4,096 but 12,288 in the first step of a row, S 8,192. Only beside the fourth step is there more to move, 12,288 + 8,192:
 12,288 + 7*15,776 + 20,480 + 8,192 = 151,392 ns.
 """
 
@@ -59,13 +59,6 @@ KIB = 1024
 
 def three_levels(*rooms: int, cores: int = 1, registers: int = 64 * KIB) -> Accelerator:
     """DRAM, a shared buffer and further ones per core, of these sizes; 0 registers: none, and no units."""
-    units = {}
-    if registers:
-        units = {
-            "registers": Registers("accumulator", capacity_bytes=registers),
-            "matrix_unit": MatrixUnit("systolic", (("int8", 64.0),), rows=8, columns=8),
-            "vector_unit": VectorUnit(8),
-        }
     names = ("shared", "core", "inmost")
     rates = (16e9, 64e9, 256e9)
     buffers = tuple(
@@ -73,7 +66,7 @@ def three_levels(*rooms: int, cores: int = 1, registers: int = 64 * KIB) -> Acce
         for i, (name, room, rate) in enumerate(zip(names, rooms, rates, strict=False))
     )
     dram = MemoryLevel("DRAM", "device", 1 << 33, 1e9, energy_j_per_byte=1e-10)
-    return Accelerator(
+    bare = Accelerator(
         name="levels",
         source="tests",
         digest=f"levels {rooms} {cores} {registers}",
@@ -82,7 +75,14 @@ def three_levels(*rooms: int, cores: int = 1, registers: int = 64 * KIB) -> Acce
         memory=(dram, *buffers),
         partition=Partition(1, cores),
         partial_sum_bits=None if registers else 8,
-        **units,
+    )
+    if not registers:
+        return bare
+    return replace(
+        bare,
+        registers=Registers("accumulator", capacity_bytes=registers),
+        matrix_unit=MatrixUnit("systolic", (("int8", 64.0),), rows=8, columns=8),
+        vector_unit=VectorUnit(8),
     )
 
 
@@ -183,7 +183,7 @@ def test_tiles_that_do_not_fit_inside_are_said_of_their_level() -> None:
 
 
 def test_registers_spill_to_the_innermost_buffer_with_room() -> None:
-    """A register tile of 32 x 12 sums, 1,536 B, in accumulators of 1,024: 512 are too many at each of 192 core tiles."""
+    """A register tile of 32 x 12 sums, 1,536 B, in accumulators of 1,024: 512 are too many at 192 core tiles."""
     held = LevelTile("registers", (("m", 32), ("n", 12), ("k", 64)))
     group = by_hand(1)
     group = replace(group, levels=(*group.levels, held))
@@ -356,10 +356,15 @@ def test_an_intermediate_lives_in_the_innermost_buffer_that_has_room() -> None:
         found = solved(graph, machine, group)
         assert found.feasible
         assert {name for name, outer in traffic(graph, found) if outer == "DRAM"} == {"X", "W0", "W1", "T1"}
-        assert bool({"T0", "R0"} & {name for name, outer in traffic(graph, found) if outer == "shared"}) == passes
+        assert (
+            bool({"T0", "R0"} & {name for name, outer in traffic(graph, found) if outer == "shared"})
+            == passes
+        )
 
 
-@pytest.mark.parametrize("name", ["transformer_block", "inverted_residual", "attention_prefill", "swiglu_mlp"])
+@pytest.mark.parametrize(
+    "name", ["transformer_block", "inverted_residual", "attention_prefill", "swiglu_mlp"]
+)
 def test_a_packaged_machine_with_two_buffers_fits_the_samples(name: str) -> None:
     machine = load_hardware("tpu-v4i")
     assert [buffer.name for buffer in machine.buffers] == ["CMEM", "VMEM"]
@@ -371,17 +376,19 @@ def test_a_packaged_machine_with_two_buffers_fits_the_samples(name: str) -> None
             continue
         assert {"CMEM", "VMEM"} <= set(document["footprint_bytes"])
         assert {"CMEM", "VMEM"} <= set(document["levels"])
-        assert {("HBM", "CMEM"), ("CMEM", "VMEM")} <= {(row["from"], row["to"]) for row in document["traffic"]}
+        assert {("HBM", "CMEM"), ("CMEM", "VMEM")} <= {
+            (row["from"], row["to"]) for row in document["traffic"]
+        }
 
 
 def test_random_products_fit_every_level() -> None:
     draw = random.Random(7)
     for _ in range(40):
-        sizes = [draw.randint(1, 300) for _ in range(3)]
+        sizes = draw.randint(1, 300), draw.randint(1, 300), draw.randint(1, 300)
         rooms = sorted((draw.choice((1, 2, 4, 8, 32)) * KIB for _ in range(draw.randint(2, 3))), reverse=True)
         graph = product(*sizes)
         machine = three_levels(*rooms, registers=draw.choice((256, 1_024)))
-        problem, mapping = posed(graph, machine, FusionGroup((0,)))
+        _, mapping = posed(graph, machine, FusionGroup((0,)))
         held = evaluate(mapping.nest).footprint_bytes
         assert mapping.misfit_bytes <= 0, (sizes, rooms)
         assert all(one <= room for one, room in zip(held, rooms, strict=False)), (sizes, rooms)

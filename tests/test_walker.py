@@ -370,7 +370,10 @@ def sectors_differ(seed: int, sector_bytes: int) -> str:
     """How the closed form of whole sectors and the walker differ on a group; empty where they agree."""
     nest = random_nest(seed)
     arrays = pack(nest)
-    counts, points = np.zeros((arrays.levels, len(arrays.acc), 4), np.int64), np.zeros(len(arrays.ops), np.int64)
+    counts, points = (
+        np.zeros((arrays.levels, len(arrays.acc), 4), np.int64),
+        np.zeros(len(arrays.ops), np.int64),
+    )
     rows, work = workspace(arrays)
     evaluate_module.measure(
         arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
@@ -380,8 +383,8 @@ def sectors_differ(seed: int, sector_bytes: int) -> str:
     machine = replace(one_buffer(1), memory=(replace(memory[0], access_bytes=sector_bytes), memory[1]))
     cores = np.zeros(len(nest.extents), np.int64)
     tables = [crossing(machine, arrays, counts[0], rows, work, cores).buffer]
-    for level in range(1, arrays.buffers):
-        tables.append(passing(arrays, counts[level], rows, work, level, sector_bytes))
+    inner = range(1, arrays.buffers)
+    tables += [passing(arrays, counts[level], rows, work, level, sector_bytes) for level in inner]
     said = ""
     for level, moved in enumerate(tables):
         found: dict[tuple[int, int], list[int]] = {}

@@ -324,7 +324,22 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
 
     @njit(**bare)
     def often(
-        times, loops, ops, acc, axes, ten, extents, path, lengths, levels, stages, counts, points, peak, rows, work
+        times,
+        loops,
+        ops,
+        acc,
+        axes,
+        ten,
+        extents,
+        path,
+        lengths,
+        levels,
+        stages,
+        counts,
+        points,
+        peak,
+        rows,
+        work,
     ):  # type: ignore[no-untyped-def]
         moved = 0
         at = 0

@@ -117,7 +117,11 @@ class Counted:
             per_thread = min(demand.live, demand.limit)
             feeding = len(buffers) - 1
             held = reg.occupancy(
-                registers, per_thread, self.threads, int(self.footprint[feeding]), self.machine.room(buffers[feeding])
+                registers,
+                per_thread,
+                self.threads,
+                int(self.footprint[feeding]),
+                self.machine.room(buffers[feeding]),
             )
             flight = max(1, held.blocks) * self.threads * reg.BYTES_PER_THREAD_IN_FLIGHT
             self.figures[c.M_INFLIGHT] = flight
@@ -167,7 +171,9 @@ class Counted:
         """How often an operator fetches a tile across a level, at its most frequent operand."""
         arrays, effective = self.mapping.arrays, self.work[k.W_EFFECTIVE0 + k.W_PAIR * level]
         first, end = int(arrays.ops[o, k.OP_FIRST]), int(arrays.ops[o, k.OP_WRITES])
-        deepest = max((int(effective[a]) for a in range(first, end) if self.inwards[level - 1][a, 0]), default=-1)
+        deepest = max(
+            (int(effective[a]) for a in range(first, end) if self.inwards[level - 1][a, 0]), default=-1
+        )
         if deepest < 0:
             return 0
         return int(k.repeats(-1, self.rows[o], deepest, arrays.loops, arrays.extents))
@@ -178,8 +184,7 @@ class Counted:
 
     def traffic(self) -> tuple[LocalTraffic, ...]:
         """Bytes per tensor and pair of levels; bits are summed and rounded up once per direction."""
-        acc, ten = self.mapping.arrays.acc, self.mapping.arrays.ten
-        machine = self.machine.accelerator
+        acc, machine = self.mapping.arrays.acc, self.machine.accelerator
         tables = [(machine.dram.name, machine.buffer.name, self.crossing.buffer)]
         if machine.cache is not None:
             tables[0] = (machine.cache.name, machine.buffer.name, self.crossing.buffer)

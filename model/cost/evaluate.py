@@ -91,6 +91,4 @@ def counts_of(nest: Nest, arrays: NestArrays, fragments: bool = True) -> NestCou
     )
     executed = tuple(int(n) for n in points)
     macs = tuple(n if op.contraction else 0 for n, op in zip(executed, nest.operators, strict=True))
-    return NestCounts(
-        streams, tuple(int(b) for b in footprint), macs, executed, int(rescale)
-    )
+    return NestCounts(streams, tuple(int(b) for b in footprint), macs, executed, int(rescale))

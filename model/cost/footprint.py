@@ -185,7 +185,9 @@ def inline_buffer_peak(
                 continue
             elements = ten[t, TEN_ELEMENTS]
         else:
-            elements = tile_elements(acc, a, axes, rows[o], work[W_DEPTH0 + W_PAIR * level, a], loops, extents)
+            elements = tile_elements(
+                acc, a, axes, rows[o], work[W_DEPTH0 + W_PAIR * level, a], loops, extents
+            )
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
             inner = work[W_LENGTH, o]
@@ -265,7 +267,9 @@ def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stag
     " int64[::1], int64, int64, int64, int64, int64[:,::1], int64[:,::1])",
     borrows=True,
 )
-def level_peak(ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work):
+def level_peak(
+    ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work
+):
     """Bytes held in the buffer of pair `level`, whose streams `work` has; W_TILE0 (elements), W_BYTES0 (one copy)."""
     return inline_buffer_peak(
         ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work

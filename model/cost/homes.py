@@ -33,7 +33,10 @@ def settle(
 
 def _fits(problem: Problem, mapping: Mapping) -> bool:
     """Whether the buffer holds it. The search does without the element loops, under which a tile may be smaller."""
-    return not mapping.misfit_bytes or _held_bytes(problem, mapping)[problem.level] <= problem.machine.capacity_bytes
+    return (
+        not mapping.misfit_bytes
+        or _held_bytes(problem, mapping)[problem.level] <= problem.machine.capacity_bytes
+    )
 
 
 def _with_spills(
@@ -88,9 +91,7 @@ def _tile_bytes(problem: Problem, mapping: Mapping, local: int) -> int:
     return size * problem.base.tensors[local].bits // 8
 
 
-def _chosen_homes(
-    problem: Problem, knobs: Knobs, spilled: frozenset[int], spare_bytes: int = 0
-) -> Mapping:
+def _chosen_homes(problem: Problem, knobs: Knobs, spilled: frozenset[int], spare_bytes: int = 0) -> Mapping:
     """The best mapping with these intermediates outside, and of the others as many in the registers as fit."""
     homes = _register_homes(problem) - spilled
     found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)

@@ -1,4 +1,4 @@
-"""How a group is mapped buffer by buffer: the outermost first, then each further one inside the tiles of the one before.
+"""How a group is mapped buffer by buffer: the outermost first, then each further one inside the tiles outside it.
 
 Knows a posed problem and the knobs of one group; poses the problem of one buffer at a time, on a machine of that buffer
 alone (`Machine.around`), and has `homes.py` solve it (docs/loop-tree.md, sections 1 and 6).
@@ -33,24 +33,27 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
     PlanError
         Where the group's tree is not legal.
     """
-    machine = problem.machine
-    buffers = machine.accelerator.buffers
-    if len(buffers) == 1:
-        found = settle(problem, Knobs(problem, group))
-    else:
-        # The sums of a tile that the buffers inside leave unfinished are wider than the outer search took them to be.
-        spare = [0] * len(buffers)
-        for _ in range(_RETRIES + 1):
-            found = _inwards(problem, group, spare)
-            held = counts_of(found.nest, found.arrays, fragments=False).footprint_bytes
-            over = [held[i] - machine.room(buffer) for i, buffer in enumerate(buffers)]
-            first = next((i for i, too_many in enumerate(over) if too_many > 0), -1)
-            if first < 0 or found.misfit_bytes:
-                break
-            spare[first] += over[first]
-        found = replace(found, misfit_bytes=max(0, *over))
-    unknown = unknown_levels(group, machine.accelerator)
+    machine = problem.machine.accelerator
+    several = len(machine.buffers) > 1
+    found = _together(problem, group) if several else settle(problem, Knobs(problem, group))
+    unknown = unknown_levels(group, machine)
     return replace(found, notes=(*unknown, *found.notes)) if unknown else found
+
+
+def _together(problem: Problem, group: FusionGroup) -> Mapping:
+    """A mapping of several buffers that fits each of them, or misses by as much as it says."""
+    buffers = problem.machine.accelerator.buffers
+    spare = [0] * len(buffers)
+    tries = 0
+    while True:
+        found = _inwards(problem, group, spare)
+        held = counts_of(found.nest, found.arrays, fragments=False).footprint_bytes
+        over = [held[i] - problem.machine.room(buffer) for i, buffer in enumerate(buffers)]
+        first = next((i for i, too_many in enumerate(over) if too_many > 0), -1)
+        if first < 0 or found.misfit_bytes or tries == _RETRIES:
+            return replace(found, misfit_bytes=max(0, *over))
+        tries += 1
+        spare[first] += over[first]
 
 
 def _inwards(problem: Problem, group: FusionGroup, spare: Sequence[int]) -> Mapping:
@@ -139,9 +142,7 @@ def _rooms_for_sums(problem: Problem, found: Mapping) -> tuple[bool, ...]:
     out: list[bool] = []
     for row in arrays.acc.tolist():
         o, touch = row[k.ACC_OPERATOR], row[k.ACC_TOUCH]
-        reach = int(
-            k.effective(touch, arrays.path[o], row[k.ACC_DEPTH0 + nest.buffers], arrays.loops)
-        )
+        reach = int(k.effective(touch, arrays.path[o], row[k.ACC_DEPTH0 + nest.buffers], arrays.loops))
         loops = arrays.loops[arrays.path[o, :reach]].tolist()
         sums = int(arrays.ops[o, k.OP_OWN]) & ~touch
         out.append(any(sums >> loop[k.LOOP_DIM] & 1 and loop[k.LOOP_TRIPS] > 1 for loop in loops))

@@ -1,7 +1,7 @@
 """The user's settings of one group for one buffer, in group dims and local tensors.
 
-Knows a problem posed for one buffer and a plan's values. What a name does not fit becomes a note, never an error: an edit elsewhere
-may have renamed a dim.
+Knows a problem posed for one buffer and a plan's values. What a name does not fit becomes a note, never an error: an
+edit elsewhere may have renamed a dim.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def of_buffer(group: FusionGroup, machine: Accelerator, number: int) -> FusionGr
     levels = tuple(level for level in group.levels if level.memory not in others)
     if number == 0:
         return replace(group, levels=levels)
-    levels = tuple(level for level in levels if level.memory in (machine.buffers[number].name, REGISTERS_NAME))
+    levels = tuple(
+        level for level in levels if level.memory in (machine.buffers[number].name, REGISTERS_NAME)
+    )
     single = 1 if group.stages == 1 else 0
     return FusionGroup(group.operators, levels, group.elements, stages=single, threads=group.threads)
 

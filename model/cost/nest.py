@@ -48,7 +48,7 @@ NestAxis = SimpleAxis | WindowAxis | IndirectAxis
 
 @dataclass(frozen=True, slots=True)
 class NestAccess:
-    """One operand. ``depth[level]``: loops of the operator's path outside its tile, per pair of levels, outermost first.
+    """One operand. ``depth[level]``: loops of the operator's path outside its tile, per pair of levels, inwards.
 
     ``fixed``: exactly so many elements are moved once whatever the tiles are (an operand whose index map
     is not expressible); -1 for the normal case. Such an operand is streamed: it takes no room.

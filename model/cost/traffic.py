@@ -207,7 +207,9 @@ def count_access(ops, acc, axes, ten, extents, loops, level, buffers, a, depth, 
                 once = swept(acc, a, axes, rows[o], depth, loops, extents)
             writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
             partial = writes * (sums - 1)
-    elif crosses and (work[W_LEADER, a] == a if level < buffers else not repeats_earlier(acc, a, level, work)):
+    elif crosses and (
+        work[W_LEADER, a] == a if level < buffers else not repeats_earlier(acc, a, level, work)
+    ):
         if acc[a, ACC_FIXED] >= 0:
             reads = acc[a, ACC_FIXED]
         else:

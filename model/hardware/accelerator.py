@@ -161,7 +161,7 @@ class Accelerator:
 
     @property
     def buffers(self) -> tuple[MemoryLevel, ...]:
-        """The explicit on-chip levels, outermost first: those that tiles are cut for. The loader refuses files without."""
+        """The explicit on-chip levels, outermost first, which tiles are cut for. The loader sees to one at least."""
         return tuple(level for level in self.memory[1:] if level.kind == "scratchpad")
 
     @property

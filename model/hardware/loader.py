@@ -196,9 +196,7 @@ class _Hardware(Strict):
             raise ValueError("the first level is the outermost one: scope = 'device' and no cache")
         if not any(level.kind == "scratchpad" for level in memory[1:]):
             what = "only caches are on chip" if len(memory) > 1 else "there is no on-chip level"
-            raise ValueError(
-                f"{what}; tiles are cut for explicit on-chip levels (kind = 'scratchpad')"
-            )
+            raise ValueError(f"{what}; tiles are cut for explicit on-chip levels (kind = 'scratchpad')")
         return memory
 
     @model_validator(mode="after")
