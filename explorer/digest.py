@@ -27,7 +27,7 @@ def skips(result: CostResult, pair: Pair) -> bool:
     """Whether traffic between these levels passes by one in between: what the registers spill outwards."""
     machine = result.request.accelerator
     inner_is_memory = any(level.name == pair[1] for level in machine.memory)
-    return not inner_is_memory and pair[0] != machine.buffer.name
+    return not inner_is_memory and pair[0] != machine.buffers[-1].name
 
 
 def level_pairs(result: CostResult) -> tuple[Pair, ...]:

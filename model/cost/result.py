@@ -162,6 +162,14 @@ class GroupResult:
         """Whether the group fits the machine."""
         return self.infeasible is None
 
+    def moved_bytes(self) -> dict[tuple[str, str], int]:
+        """Bytes of all tensors by pair of levels (outer, inner)."""
+        moved: dict[tuple[str, str], int] = {}
+        for row in self.traffic:
+            pair = row.outer, row.inner
+            moved[pair] = moved.get(pair, 0) + row.read_bytes + row.write_bytes
+        return moved
+
     def dram_bytes(self, dram: str) -> tuple[int, int]:
         """Bytes read from and written to the level named `dram`."""
         rows = [row for row in self.traffic if row.outer == dram]

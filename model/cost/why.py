@@ -267,7 +267,7 @@ def _peak(result: CostResult) -> Card:
         "totals.peak_footprint_bytes",
         "Peak footprint",
         Figure("peak", result.totals.peak_footprint_bytes, "B"),
-        f"the largest footprint of any group in {machine.buffer.name}",
+        f"the largest footprint of any group in {machine.buffer.name}, the outermost explicit level",
         (Figure(f"capacity of {machine.buffer.name}", machine.buffer.capacity_bytes, "B"),),
         tuple(
             Share(share.name, share.value, None)
@@ -372,6 +372,11 @@ def _group_traffic(result: CostResult, index: int) -> Card:
             Figure("compulsory", group.compulsory_bytes, "B"),
             Figure(f"lower bound, {group.bound_source}", group.lower_bound_bytes, "B"),
             Figure("share of the plan", _part(reads + writes, _plan_bytes(result)), "share"),
+            *(
+                Figure(f"{outer} to and from {inner}", moved, "B")
+                for (outer, inner), moved in group.moved_bytes().items()
+                if outer != dram
+            ),
         ),
         shares_of(parts),
         f"Loop tree: {group.tree}",
