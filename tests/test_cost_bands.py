@@ -114,6 +114,20 @@ def test_a_window_of_all_keys_is_causal_and_a_decode_step_reads_its_past() -> No
     assert run(step, 1, 16).macs == 2 * 96 * HEAD and run(near, 1, 16).macs == 2 * 40 * HEAD
 
 
+def test_a_decode_step_in_a_window_is_one_over_the_keys_of_the_window() -> None:
+    """The keys that it does not see are not there: bytes, steps and cycles are those of a cache of 512 keys."""
+    machine = systolic(16, 16, bandwidth=1e10)
+    for rows, columns in ((1, 64), (1, 16), (1, 128)):
+        near = run(masked(attention(1, 4096, 64), 4095, 512), rows, columns, machine=machine)
+        short = run(attention(1, 512, 64), rows, columns, machine=machine)
+        assert (near.macs, near.vector_ops, near.latency_s, near.cycles) == (
+            short.macs, short.vector_ops, short.latency_s, short.cycles,
+        )  # fmt: skip
+        assert [(t.read_bytes, t.write_bytes) for t in near.traffic] == [
+            (t.read_bytes, t.write_bytes) for t in short.traffic
+        ]
+
+
 def test_alone_each_part_moves_what_the_mask_leaves() -> None:
     """Scores and weights are 4 * 5 / 2 = 10 of 16 elements; all four keys are read."""
     graph = masked(attention(4, 4, HEAD))
@@ -173,8 +187,8 @@ def test_the_busiest_core_has_the_most_pairs() -> None:
 
 def test_masked_attention_is_faster_in_every_way_it_can_be() -> None:
     """The search sees the mask: it never takes longer than without, and about half where compute limits it."""
-    fast = {"bandwidth": 1e11}
-    for machine in (systolic(16, 16, **fast), systolic(16, 16, cores=4, partition=Partition(1, 4), **fast)):
+    for cores in (1, 4):
+        machine = systolic(16, 16, cores=cores, bandwidth=1e11, partition=Partition(1, cores))
         whole = attention(512, 512, 16, heads=2)
         plan = Plan.of([FusionGroup((0, 1, 2))])
         full = simulate(CostRequest(whole, machine, plan)).groups[0]

@@ -71,7 +71,7 @@ def crossing(
         for a in range(arrays.acc.shape[0]):
             o = int(arrays.acc[a, k.ACC_OPERATOR])
             count_access(
-                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves[o], 0, a, int(depths[a]),
+                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves[o], 0, 1, a, int(depths[a]),
                 missed, rows, work,
             )  # fmt: skip
         dram, plain = _bits(arrays, missed, depths, rows, waves, machine.dram.access_bytes)
@@ -99,8 +99,20 @@ def crossing(
     )
 
 
+def passing(arrays: NestArrays, counts: Ints, rows: Ints, work: Ints, level: int, sector_bytes: int) -> Ints:
+    """Bits of every access, inwards and outwards, that cross pair `level` in whole sectors of the level outside."""
+    depths = work[k.W_EFFECTIVE0 + k.W_PAIR * level]
+    return _bits(arrays, counts, depths, rows, [arrays.loops] * len(arrays.ops), sector_bytes, level)[0]
+
+
 def _bits(
-    arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, loops: list[Ints], sector_bytes: int
+    arrays: NestArrays,
+    counts: Ints,
+    depths: Ints,
+    rows: Ints,
+    loops: list[Ints],
+    sector_bytes: int,
+    level: int = 0,
 ) -> tuple[Ints, Ints]:
     """Bits inwards and outwards per access in whole sectors, and as they are; ``loops`` as each operator has them."""
     tensors = arrays.ten[arrays.acc[:, k.ACC_TENSOR]]
@@ -121,7 +133,7 @@ def _bits(
         depth, write = int(depths[a]), bool(arrays.acc[a, k.ACC_WRITE])
 
         def taken(elements: int, width: int, sums: bool, a: int = a, o: int = o, depth: int = depth) -> int:
-            return sectored_bits(arrays, a, rows, depth, elements, width, sector_bytes, loops[o], sums)
+            return sectored_bits(arrays, a, rows, depth, elements, width, sector_bytes, level, loops[o], sums)
 
         wide = taken(whole, int(bits[a]), not write)
         sums = 0

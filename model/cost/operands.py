@@ -64,7 +64,7 @@ def _banded(band: Band, access: Access, extents: tuple[int, ...]) -> tuple[int, 
     ends = extents[band.q], extents[band.k]
     if not all(ends):
         return 0, used
-    return band.points(*ends) if len(used) == 2 else band.seen(*used, *ends) if used else 1, used
+    return band.points(*ends) if len(used) == 2 else band.seen(min(used), *ends) if used else 1, used
 
 
 class Operands:

@@ -23,6 +23,7 @@ def sectored_bits(
     elements: int,
     bits: int,
     sector_bytes: int,
+    level: int = 0,
     loops: Ints | None = None,
     sums: bool = True,
 ) -> int:
@@ -33,6 +34,7 @@ def sectored_bits(
 
     Parameters
     ----------
+    level : the pair of levels that they cross.
     loops : that cut the dims of a band, where they are not the nest's own.
     sums : whether dims of a band that the access does not touch are cut at all.
     """
@@ -41,12 +43,13 @@ def sectored_bits(
     def rounded(count: int) -> int:
         return -(-count * bits // sector) * sector
 
-    crosses = arrays.ten[arrays.acc[a, k.ACC_TENSOR], k.TEN_HOME] == k.HOME_OUTER
+    crosses = arrays.ten[arrays.acc[a, k.ACC_TENSOR], k.TEN_HOME] <= level
     if arrays.acc[a, k.ACC_FIXED] >= 0 or not crosses:  # one run
         return rounded(elements)
     o = int(arrays.acc[a, k.ACC_OPERATOR])
     row, band = rows[o], int(arrays.ops[o, k.OP_BAND])
     boxes = _Boxes(arrays, a, row, depth, arrays.loops if loops is None else loops, sums)
+    boxes.split = boxes.split and level == 0
     inner = 1
     for x in range(int(arrays.acc[a, k.ACC_AXES_END]) - 1, int(arrays.acc[a, k.ACC_AXES]) - 1, -1):
         banded = arrays.axes[x, k.AXIS_KIND] == k.SIMPLE and band >> int(arrays.axes[x, k.AXIS_D0]) & 1
