@@ -75,6 +75,9 @@ def shared_sums(
             outside = set(dims[:at]) - set(knobs.split)
             if any(outside & set(operator.reductions) for operator in space.operators):
                 why = "its loop stands inside another sum's"
+            band = space.operators[o].band
+            if band is not None and any(d != one and {d, one} == {band.q, band.k} for _, one, _ in out):
+                why = f"those over {space.names[band.q if d == band.k else band.k]} are, and a mask ties the two"
             for access in space.operators[o].writes:
                 inside = all(d not in axis_dims(axis) for axis in access.axes)
                 if inside and space.intermediate(access.tensor) and access.tensor not in spilled:
