@@ -116,6 +116,53 @@ def queries_seeing(ops, o, q0, q1, k0, k1):
     return first, max(first, min(q1, k1 + ops[o, OP_WINDOW] - 1 - ops[o, OP_OFFSET]))
 
 
+@kernel("int64(int64, int64, int64, int64)", borrows=True)
+def floor_sum(count, divisor, step, first):
+    """Sum of ``(first + i step) // divisor`` over ``0 <= i < count``; none of them is negative.
+
+    Euclid's algorithm on the lattice points under a line (Graham, Knuth, Patashnik, Concrete Mathematics, 3.5).
+    """
+    total = 0
+    while count > 0:
+        total += (count - 1) * count // 2 * (step // divisor) + count * (first // divisor)
+        step, first = step % divisor, first % divisor
+        top = step * count + first
+        if top < divisor:
+            break
+        count, first = top // divisor, top % divisor
+        divisor, step = step, divisor
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64)", borrows=True)
+def boxes_met(begin, size, stride, extent, step, other, low, high):
+    """Pieces of `step` out of `other` indices that meet ``[a + low, b + high)``, summed over pieces [a, b) of a dim.
+
+    The pieces begin at `begin`, `begin` + `stride`, ... and have `size` indices, the last one what is left of `extent`.
+    """
+    count = -((begin - extent) // stride) if begin < extent else 0
+    total = 0
+    if count > 0:  # the last one alone: it may be smaller
+        a = begin + (count - 1) * stride
+        first, end = max(0, a + low), min(other, min(a + size, extent) + high)
+        if end > first:
+            total += (end - 1) // step - first // step + 1
+        count -= 1
+    # Of the others those that meet any: from the first that ends past index 0 to the last that begins before the end.
+    start = max(0, -((begin + size + high - 1) // stride))
+    stop = min(count, -((begin + low - other) // stride))
+    if stop <= start:
+        return total
+    full = min(
+        stop, max(start, -((begin + size + high - other) // stride))
+    )  # from here on they reach the end
+    total += floor_sum(full - start, step, stride, begin + start * stride + size + high - 1)
+    total += (stop - full) * ((other - 1) // step)
+    inner = min(stop, max(start, -((begin + low) // stride)))  # from here on they begin inside
+    total -= floor_sum(stop - inner, step, stride, begin + inner * stride + low)
+    return total + stop - start
+
+
 @kernel("int64(int64[:,::1], int64, int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def fewest(ops, o, touch, row, depth, loops, extents):
     """At least `band_sum` for any pieces that are at most as large as those of ``row[:depth]``.
@@ -160,6 +207,9 @@ def band_sum(ops, o, touch, cut, row, depth, loops, extents):
     a = 0
     keys = depth if cut >> k & 1 else 0
     step = even_step(extents[k], k, row, keys, loops)
+    rows = even_step(extents[q], q, row, depth if cut >> q & 1 else 0, loops)
+    if step > 0 and rows > 0:
+        return boxes_met(0, rows, rows, extents[q], step, extents[k], offset - window + 1, offset)
     while a < extents[q]:
         b = piece_end(a, extents[q], q, row, depth if cut >> q & 1 else 0, loops)
         first, end = max(0, a + offset - window + 1), min(extents[k], b + offset)

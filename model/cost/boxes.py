@@ -95,9 +95,9 @@ def parts_beside(ops, o, touch, row, depth, loops, place, extents):
     return earlier, later
 
 
-@kernel("int64(int64, int64, int64, int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
+@kernel("UniTuple(int64, 2)(int64, int64, int64, int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
 def fullest_core(loop, o, cores, ops, loops, extents):
-    """Of the cores that share the iterations of `loop`, each every so many, the first with most points of a band."""
+    """Of the cores that share the iterations of `loop` in turn the first with most points of a band; its points."""
     d, step = loops[loop, LOOP_DIM], loops[loop, LOOP_STEP]
     best, most = 0, -1
     for core in range(cores):
@@ -110,7 +110,7 @@ def fullest_core(loop, o, cores, ops, loops, extents):
             points += band_points(q0, q1, k0, k1, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
         if points > most:
             best, most = core, points
-    return best
+    return best, most
 
 
 @kernel(
@@ -130,7 +130,7 @@ def deal_banded(ops, loops, path, cores, extents, core, stride):
             leading = leading and cores[d] > 0
             if ops[o, OP_BAND] >> d & 1 and stride[loop] == 0:
                 stride[loop] = min(cores[d], loops[loop, LOOP_TRIPS]) if leading else 1
-                core[loop] = fullest_core(loop, o, stride[loop], ops, loops, extents)
+                core[loop] = fullest_core(loop, o, stride[loop], ops, loops, extents)[0]
 
 
 @kernel(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
-from .bands import band_points, band_sum, keys_seen, runs_of
+from .bands import band_points, band_sum, boxes_met, runs_of
 from .boxes import fullest_core
 from .candidate import (
     L_BLOCK_THREADS,
@@ -266,8 +266,9 @@ def visit_boxes(ops, o, row, deepest, loops, extents, independent, split, spans)
 
     Returns how many points a step of this core has, in steps of the mean.
     """
-    q, k = ops[o, OP_QUERY], ops[o, OP_KEY]
-    step_q, step_k, share_q, share_k, core = extents[q], extents[k], 1, 1, 0
+    q, k, offset = ops[o, OP_QUERY], ops[o, OP_KEY], ops[o, OP_OFFSET]
+    low = offset - ops[o, OP_WINDOW] + 1
+    step_q, step_k, share_q, share_k, core, points = extents[q], extents[k], 1, 1, 0, 0
     leading = True
     others, boxes, heavy = 1.0, 1, 1.0
     for j in range(deepest):
@@ -277,26 +278,23 @@ def visit_boxes(ops, o, row, deepest, loops, extents, independent, split, spans)
         share = split[d] if leading else 1
         if d == q:
             step_q, share_q = loops[loop, LOOP_STEP], share
-            core = fullest_core(loop, o, share, ops, loops, extents) if share > 1 else 0
+            if share > 1:
+                core, points = fullest_core(loop, o, share, ops, loops, extents)
         elif d == k:
             step_k, share_k = loops[loop, LOOP_STEP], share
         else:
             others *= -(-loops[loop, LOOP_TRIPS] // share)
         if d in (q, k):
-            boxes, whole, points = 0, 0, 0
-            for low in range(core * step_q, extents[q], share_q * step_q):
-                high = min(low + step_q, extents[q])
-                first, end = keys_seen(ops, o, low, high, 0, extents[k])
-                if end > first:
-                    tiles = (end - 1) // step_k - first // step_k + 1
-                    boxes += -(-tiles // share_k)
-                    whole += tiles
-                    if share_q > 1:
-                        points += band_points(low, high, first, end, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
-            if share_q > 1:
-                every = band_points(0, extents[q], 0, extents[k], ops[o, OP_OFFSET], ops[o, OP_WINDOW])
+            boxes = boxes_met(
+                core * step_q, step_q, share_q * step_q, extents[q], step_k, extents[k], low, offset
+            )
+            if points > 0:
+                every = band_points(0, extents[q], 0, extents[k], offset, ops[o, OP_WINDOW])
                 mean = every / band_sum(ops, o, 0, -1, row, j + 1, loops, extents)
-                heavy = points / max(1, whole) / mean
+                heavy = points / max(1, boxes) / mean
+            if share_k > 1:  # of every tile of queries a part, rounded up
+                tiles = -(-extents[q] // (share_q * step_q))
+                boxes = max(1, min(boxes, (boxes + tiles * (share_k - 1) // 2) // share_k))
         spans[j + 1, P_VISITS] = others * boxes
     return heavy
 
