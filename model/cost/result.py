@@ -191,7 +191,7 @@ class Totals:
     onchip_reuse_ratio: float
     reuse_factor: float
     intermediate_onchip_share: float
-    launch_overhead_reduction: float
+    launch_overhead_reduction: float | None  # None while the unfused plan's launches are not known
     compulsory_dram_bytes: int
     lower_bound_dram_bytes: int
     spill_bytes: int
@@ -211,13 +211,14 @@ class Totals:
 class CostResult:
     """The whole graph under one plan, and the unfused plan beside it.
 
+    ``baseline`` is None where the unfused plan was not asked for and nobody had solved it yet.
     ``seconds`` is how long the computation took; ``evaluated`` how many groups were not in the cache.
     """
 
     request: CostRequest
     groups: tuple[GroupResult, ...]
     totals: Totals
-    baseline: Totals
+    baseline: Totals | None
     warnings: tuple[tuple[str, str, str], ...]
     seconds: float
     evaluated: int
