@@ -327,8 +327,8 @@ def bytes_at(nest: Nest, level: int) -> int:
 def test_two_levels_against_every_choice(sizes: tuple[int, int, int], rooms: tuple[int, int]) -> None:
     """Least traffic at DRAM is that of one buffer (itself held to every choice); then the least inside it.
 
-    The inner search has no proof of it: it is held to a tenth more than the best of all tiles, orders and depths, and is
-    that best in each of these.
+    The inner search has no proof of it: it is held to a tenth more than the best of all tiles, orders and depths,
+    and is that best in each of these.
     """
     graph = product(*sizes)
     machine = three_levels(*rooms, registers=0)
