@@ -181,7 +181,7 @@ def test_tiles_that_do_not_fit_inside_are_said_of_their_level() -> None:
     assert found.infeasible is not None
     assert (found.infeasible.memory, found.infeasible.demand_bytes) == ("core", 3_200)
     assert found.infeasible.capacity_bytes == 2 * KIB
-    assert found.bottleneck.name == "infeasible"
+    assert (found.bottleneck.name, found.bottleneck.evidence) == ("infeasible", "3,200 B do not fit")
 
 
 def test_registers_spill_to_the_innermost_buffer_with_room() -> None:

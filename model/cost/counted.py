@@ -255,6 +255,14 @@ class Counted:
             if (tensor.home != OUTER and not tensor.written_outside) or local in self.kept
         )
 
+    def misfit(self) -> tuple[int, int, int] | None:
+        """The outermost buffer whose tiles do not fit: its number, the bytes that a core holds there, and its room."""
+        for number, buffer in enumerate(self.machine.accelerator.buffers):
+            held, room = int(self.footprint[number]), self.machine.room(buffer)
+            if held > room:
+                return number, held, room
+        return None
+
     def held_bytes(self, number: int = 0) -> int:
         """Footprint of a buffer: one core's, or all active cores' where the buffer is the device's."""
         shared = self.machine.accelerator.buffers[number].scope != "core"

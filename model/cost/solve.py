@@ -328,12 +328,12 @@ class _Summary:
         return tuple(part for part in parts if part != "")
 
     def _infeasible(self) -> Infeasible | None:
-        """The first buffer, from the outside, whose tiles do not fit."""
-        for number, buffer in enumerate(self.machine.accelerator.buffers):
-            held, room = int(self.counted.footprint[number]), self.machine.room(buffer)
-            if held > room:
-                return Infeasible(buffer.name, held, room, self._levers(self.mapping.tiles[number]))
-        return None
+        misfit = self.counted.misfit()
+        if misfit is None:
+            return None
+        number, held, room = misfit
+        levers = self._levers(self.mapping.tiles[number])
+        return Infeasible(self.machine.accelerator.buffers[number].name, held, room, levers)
 
     def _levers(self, tile: tuple[int, ...]) -> tuple[str, ...]:
         """What would make the tiles of a buffer smaller."""
