@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
 from ..graph.load import load_graph
+from ..graph.training import forward_only
 from ..hardware.loader import load_hardware
 from ..plan.file import load_plan
 from ..plan.plan import group_name
@@ -43,6 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a saved plan or a packaged one; none: the file's own fusions (HLO), else contractions with their tails",
     )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument(
+        "--forward",
+        action="store_true",
+        help="of a training step the forward pass alone, as inference runs it",
+    )
     parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
     configure_load(parser)
     parser.add_argument(
@@ -68,10 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
             f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
         )
     check_load(arguments)
+    if arguments.forward and arguments.workload:
+        raise UsageError("--forward is of one request", lever="Leave --workload out.")
     if not arguments.workload and (arguments.rate is not None or arguments.slots is not None):
         raise UsageError("--rate and --slots are of a workload", lever="Give --workload NAME as well.")
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
+    if arguments.forward:
+        graph = forward_only(graph)
     machine = load_hardware(arguments.hardware)
     start = None if arguments.plan else starting_plan(graph)
     plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
@@ -152,12 +162,24 @@ def _totals(result: CostResult) -> str:
         _row("spill", now.spill_bytes, before.spill_bytes, "B"),
         _row("MACs", now.macs, before.macs, "MAC"),
         _row("energy", now.energy_j, before.energy_j, "J"),
+        *_training_rows(result),
         ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", "0.0%", ""],
         ["compulsory traffic", size(now.compulsory_dram_bytes), "", ""],
         ["bottleneck", now.bottleneck, before.bottleneck, ""],
         ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],
     ]  # fmt: skip
     return columns(rows, right=(1, 2, 3))
+
+
+def _training_rows(result: CostResult) -> list[list[str]]:
+    """What a training step holds for its backward pass, and what it computes again instead."""
+    now, before = result.totals, result.baseline
+    if result.request.graph.forward is None:
+        return []
+    rows = [_row("saved activations", now.saved_activation_bytes, before.saved_activation_bytes, "B")]
+    if any(group.replays >= 0 for group in result.groups):
+        rows.append(_row("MACs computed again", now.recomputed_macs, before.recomputed_macs, "MAC"))
+    return rows
 
 
 def _dram(totals: object) -> int:
@@ -193,7 +215,8 @@ def _groups(result: CostResult, everything: bool) -> str:
 
 def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]:
     names = [result.request.graph.operators[i].name for i in group.operators]
-    title = " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
+    again = f"{group_name(group.replays)} again: " if group.replays >= 0 else ""
+    title = again + " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
     tile = " ".join(f"{dim}={extent}" for dim, extent in group.levels[0].tile) if group.levels else "-"
     reads, writes = group.dram_bytes(result.request.accelerator.dram.name)
     least = group.compulsory_bytes, group.lower_bound_bytes
