@@ -210,3 +210,12 @@ def test_long_answers_of_the_reader_are_parsed_item_by_item() -> None:
     for end in (1, 10, len(text) // 2, len(text) - 1):
         with pytest.raises((ValueError, IndexError)):
             raw._parsed(text[:-end])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["llama_2layer_int4_matmulnbits", "basic_pitch_nmp", "llama_2layer_opset23"])
+def test_every_block_has_a_path_of_its_own(shared: Path, name: str) -> None:
+    graph = load_graph(shared / "graphs" / "open" / f"{name}.onnx")
+    paths = [block["path"] for block in inspect_document(graph)["blocks"]]
+    assert len(set(paths)) == len(paths) > 1
+    assert any(path.endswith(" (2)") for path in paths)

@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
 from ..graph.load import load_graph
+from ..graph.missing import require_sizes
 from ..graph.training import forward_only
 from ..hardware.loader import load_hardware
 from ..plan.file import load_plan
@@ -21,7 +22,7 @@ from ..plan.plan import group_name
 from ..plan.starting import starting_plan
 from ..terminal import columns, print_json, quantity, size
 from ..why import card_document, card_text
-from .serve import check_load, configure_load, workload_input
+from .serve import check_load, configure_load, loaded, workload_input
 
 RATIOS = {
     "× compulsory": "DRAM bytes over those of the group's operands and results once",
@@ -76,12 +77,14 @@ def run(arguments: argparse.Namespace) -> int:
     check_load(arguments)
     if arguments.forward and arguments.workload:
         raise UsageError("--forward is of one request", lever="Leave --workload out.")
-    if not arguments.workload and (arguments.rate is not None or arguments.slots is not None):
-        raise UsageError("--rate and --slots are of a workload", lever="Give --workload NAME as well.")
+    over = (arguments.rate, arguments.slots, arguments.slo)
+    if not arguments.workload and any(value is not None for value in over):
+        raise UsageError("--rate, --slots and --slo are of a workload", lever="Give --workload NAME as well.")
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
     if arguments.forward:
         graph = forward_only(graph)
+    require_sizes(graph)
     machine = load_hardware(arguments.hardware)
     start = None if arguments.plan else starting_plan(graph)
     plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
@@ -95,9 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         from ..serving.planned import profiles_of
         from ..serving.serve import serve
         from ..serving.why import why as serving_why
-        from ..serving.workload import load_workload
 
-        workload = load_workload(arguments.workload)
+        workload = loaded(arguments)
         own, plans = profiles_of(
             workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims})
         )
@@ -129,8 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def simulate_text(result: CostResult, everything: bool = False) -> str:
-    """The result as tables: totals with their deltas against the unfused plan, groups, warnings."""
+def simulate_text(result: CostResult, everything: bool = False, began: CostResult | None = None) -> str:
+    """The result as tables: totals with their deltas, groups, warnings.
+
+    Deltas are against the unfused plan; with ``began`` against that plan, which stands beside both.
+    """
     request = result.request
     graph, machine = request.graph, request.accelerator
     slot = f"one slot of {machine.partition.slots}" if machine.partition.slots > 1 else "the whole device"
@@ -138,7 +143,7 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
         f"{graph.name}: {len(graph.operators):,} operators in {len(result.groups):,} groups on {machine.name}, "
         f"{slot} ({machine.slot_cores} {'core' if machine.slot_cores == 1 else 'cores'})"
     )
-    lines = [head, "", _totals(result), "", _groups(result, everything)]
+    lines = [head, "", _totals(result, began), "", _groups(result, everything)]
     lines.extend("\n" + _misfit(result, group) for group in result.groups if group.infeasible is not None)
     if result.warnings:
         lines.append("")
@@ -146,8 +151,10 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _totals(result: CostResult) -> str:
+def _totals(result: CostResult, began: CostResult | None) -> str:
     now, before = result.totals, result.baseline
+    if began is not None:
+        return _beside(result, began)
     moved, moved_before = _dram(now), _dram(before)
     rows = [
         ["", "this plan", "unfused", "change"],
@@ -169,6 +176,28 @@ def _totals(result: CostResult) -> str:
         ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],
     ]  # fmt: skip
     return columns(rows, right=(1, 2, 3))
+
+
+def _beside(result: CostResult, began: CostResult) -> str:
+    """Totals of a plan, of the plan that it was made from, and of the unfused one."""
+    plans = (result.totals, began.totals, result.baseline)
+    rows = [["", "this plan", "began with", "change", "unfused"]]
+    for name, value, unit in (
+        ("latency", lambda t: t.latency_s, "s"),
+        ("launches", lambda t: t.launches, ""),
+        ("DRAM traffic", _dram, "B"),
+        ("  read", lambda t: t.dram_read_bytes, "B"),
+        ("  written", lambda t: t.dram_write_bytes, "B"),
+        ("spill", lambda t: t.spill_bytes, "B"),
+        ("energy", lambda t: t.energy_j, "J"),
+    ):
+        now, before, unfused = (value(totals) for totals in plans)
+        rows.append([*_row(name, now, before, unit), _row(name, unfused, 0, unit)[1]])
+    reuse, before, unfused = (f"{totals.onchip_reuse_ratio:.3f}" for totals in plans)
+    rows.append(["on-chip reuse ratio", reuse, before, "", unfused])
+    rows.append(["bottleneck", result.totals.bottleneck, began.totals.bottleneck, "", ""])
+    rows.append(["fits", *("yes" if t.feasible else "no" for t in plans[:2]), "", ""])
+    return columns(rows, right=(1, 2, 3, 4))
 
 
 def _training_rows(result: CostResult) -> list[list[str]]:

@@ -293,6 +293,8 @@ def _structures(
             if access.whole:
                 row.append((access.addressed,))
         row.extend([alike[tensor] for tensor in tensors])
+        if op.runs:  # what its nested graphs are, no more is known of here
+            row.append((graph.digest, graph.bindings, op.identity or op.name, op.runs))
         if len(set(tensors)) < len(tensors):
             row.append(tuple([tensors.index(tensor) for tensor in tensors]))
         out.append(keys.setdefault(tuple(row), len(keys)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -271,6 +272,21 @@ def _too_large(request: CostRequest) -> list[tuple[str, str, str]]:
     ]
 
 
+def _precisions(request: CostRequest) -> list[tuple[str, str, str]]:
+    """That groups of the plan compute in another type than the unfused plan beside it does."""
+    own = request.precision or "the file's types"
+    counts = Counter(g.precision for g in request.plan.groups if g.precision not in ("", request.precision))
+    return [
+        (
+            "plan",
+            f"{count:,} of {len(request.plan.groups):,} groups compute in {name}, the unfused plan beside it in {own}: "
+            "part of the change is the precision's",
+            f"Compare at equal precision: --precision {name}.",
+        )
+        for name, count in counts.items()
+    ]
+
+
 def _warnings(
     request: CostRequest, groups: tuple[GroupResult, ...], run: Run
 ) -> tuple[tuple[str, str, str], ...]:
@@ -278,6 +294,7 @@ def _warnings(
     out = [(w.where, w.what, w.lever) for w in request.graph.warnings]
     out.extend(request.accelerator.warnings)
     out.extend(_too_large(request))
+    out.extend(_precisions(request))
     out.extend([(name, f"is not computed again: {why}", "") for name, why in run.kept])
     shared: dict[tuple[str, str], list[str]] = {}
     for group in groups:

@@ -20,6 +20,7 @@ depth (deeper ones than `DEEPEST` are not told apart).
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ _WINDOW = 4  # operators that must come again for a repetition to be looked for
 _PERIODS = 24  # distances that are tried
 _SHORTEST_PERIOD = 4
 _NESTED = 40  # operators of a copy that may hold copies of its own
+_COPY = re.compile(r" \(\d+\)$")  # what tells siblings of one name apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,19 +384,27 @@ def readable(name: str, above: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """A name without the number it ends in: equal for ``layers.3`` and ``layers.40``."""
+    """A name without its number: equal for ``layers.3`` and ``layers.40``, for ``model (1)`` and ``model (2)``."""
+    name = _COPY.sub("", name)
     return name.rstrip("0123456789").rstrip("._") if name[-1:].isdigit() else name
 
 
 def _told_apart(names: list[str], parents: list[int]) -> tuple[str, ...]:
-    """Names in which ``resnets.0`` of several stages is ``up_blocks.1.resnets.0`` in each of them."""
+    """Names in which ``resnets.0`` of several stages is ``up_blocks.1.resnets.0`` in each; siblings are numbered."""
     often = Counter(names)
-    return tuple(
+    longer = [
         f"{names[parent]}.{name}"
         if often[name] > 1 and parent >= 0 and _stem(name) != name and not name.startswith(names[parent])
         else name
         for name, parent in zip(names, parents, strict=True)
-    )
+    ]
+    alike = Counter(zip(longer, parents, strict=True))
+    met: Counter[tuple[str, int]] = Counter()
+    out: list[str] = []
+    for one in zip(longer, parents, strict=True):
+        met[one] += 1
+        out.append(one[0] if alike[one] == 1 else f"{one[0]} ({met[one]})")
+    return tuple(out)
 
 
 def _members(item: int | _Block) -> list[int]:

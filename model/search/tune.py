@@ -29,7 +29,7 @@ class Tuned:
 
     Attributes
     ----------
-    result : of the plan that was found, which stands in its request.
+    result : of the plan that was found, which stands in its request; ``before``: of the plan that it began with.
     exact : whether no tiles, orders and depths of these groups move less; only ever for "traffic".
     gap : traffic over what no plan of these groups goes below, less 1; None for other objectives, and where a cache
         holds more than that.
@@ -38,6 +38,7 @@ class Tuned:
     """
 
     result: CostResult
+    before: CostResult
     objective: str
     exact: bool
     gap: float | None
@@ -118,6 +119,7 @@ def tune_tiles(
     idle = [group.launches == 0 for group in result.groups[: len(groups)]]
     return Tuned(
         result=result,
+        before=own,
         objective=objective,
         exact=objective == "traffic" and all(a or b for a, b in zip(proven, idle, strict=True)),
         gap=gap,
