@@ -88,6 +88,10 @@ def group_document(result: CostResult, number: int) -> dict[str, Any]:
             for row in group.traffic
         ],
         "footprint_bytes": dict(group.footprint_bytes),
+        "resident": [
+            {"tensor": graph.tensors[tensor].name if tensor >= 0 else None, "bytes": size}
+            for tensor, size in group.resident
+        ],
         "registers": {
             "live": group.registers.live,
             "limit": group.registers.limit,

@@ -116,6 +116,8 @@ class GroupResult:
     split_reduction : cores that share the sums over a reduced dim.
     spill_bytes : written and read back for want of room, from the registers and from the buffer; ``spill_to``: where,
         "" where nothing spills.
+    resident : (tensor, bytes of its tiles) in the buffer at the peak, the largest first; tensor -1 for what operators
+        that write over an input need not hold twice. Their sum is the buffer's footprint.
     replays : the group of the plan whose operators run again here, for tensors that are computed again instead of
         saved; -1 for a group of the plan itself. Its MACs are all recomputed, and no operator bytes are due to it.
     """
@@ -160,6 +162,7 @@ class GroupResult:
     spill_to: str
     warnings: tuple[tuple[str, str, str], ...] = ()
     replays: int = -1
+    resident: tuple[tuple[int, int], ...] = ()
 
     @property
     def feasible(self) -> bool:

@@ -194,6 +194,12 @@ class _Named(GroupResult):
         )
 
     @cached_property
+    def resident(self) -> tuple[tuple[int, int], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        tensors = self._facts.original_tensors(self._members)
+        found = [(tensors[place] if place >= 0 else place, size) for place, size in self._solution.resident]
+        return tuple(sorted(found, key=lambda pair: (-pair[1], pair[0])))
+
+    @cached_property
     def levels(self) -> tuple[LevelMapping, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         names = [self._facts.graph.tensors[tensor].name for tensor in self._facts.tensors(self._members)]
         return tuple(
@@ -244,7 +250,7 @@ def _named(
 
 def _common(facts: Facts, solution: Solution) -> dict[str, object]:
     """What all groups of one solution in one graph have in common: `_Named` reads it as its own."""
-    own = {"operators", "levels", "tree", "traffic", "start_s", "phases", "warnings", "replays"}
+    own = {"operators", "levels", "tree", "traffic", "start_s", "phases", "warnings", "replays", "resident"}
     derived: dict[str, object] = {
         "latency_s": solution.latency_ns / 1e9,
         "utilisation": solution.ideal_cycles / solution.cycles if solution.cycles > 0.0 else 1.0,

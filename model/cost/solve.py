@@ -296,6 +296,7 @@ class _Summary:
             spill_bytes=counted.spill_bytes(),
             spill_to=counted.spill_to,
             touched=counted.touched(),
+            resident=counted.resident(),
         )
 
     def _levels(self) -> tuple[tuple[LevelMapping, ...], tuple[tuple[tuple[int, int], ...], ...]]:

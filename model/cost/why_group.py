@@ -69,6 +69,14 @@ def _footprint(result: CostResult, index: int) -> Card:
     group = result.groups[index]
     capacity = {level.name: level.capacity_bytes for level in result.request.accelerator.memory}
     used = dict(group.footprint_bytes)
+    graph = result.request.graph
+    parts = [
+        (
+            graph.tensors[tensor].name if tensor >= 0 else "written over an input, not needed twice",
+            float(size),
+        )
+        for tensor, size in group.resident
+    ]
     main = result.request.accelerator.buffer.name
     return Card(
         f"{group_name(index)}.footprint_bytes",
@@ -83,6 +91,7 @@ def _footprint(result: CostResult, index: int) -> Card:
                 *([Figure(f"capacity of {name}", capacity[name], "B")] if name in capacity else []),
             )
         ),
+        shares_of(parts),
         note=""
         if group.infeasible is None
         else f"Does not fit. Try: {'; or '.join(group.infeasible.levers)}.",
