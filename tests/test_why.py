@@ -128,7 +128,7 @@ def test_a_footprint_is_shared_out_to_its_tensors(sample: str, machine: str) -> 
 
 
 def test_the_shares_of_a_footprint_by_hand() -> None:
-    """k { n { MatMul } }, 4 rows: all of Y (4x5) stays, of A (4x6) a column per k, of B (6x5) an element per k and n."""
+    """k { n { MatMul } }: all of Y (4x5) stays, of A (4x6) a column per k, of B (6x5) an element per k and n."""
     graph = product(4, 5, 6)
     level = LevelTile("buffer", (("m", 4), ("n", 1), ("k", 1)), ("k", "n"), (("A", 1), ("B", 2), ("Y", 0)))
     plan = set_level(graph, unfused(graph), 0, level)
