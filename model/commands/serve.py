@@ -39,7 +39,7 @@ _SLO = re.compile(
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument(
-        "graph", nargs="?", help="an .onnx file or a sample; its plan gives the service times"
+        "graph", nargs="?", help="a model file or a sample; its plan on the machine gives the service times"
     )
     parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
     configure_load(parser)
@@ -47,8 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", default=None, help="a saved plan or a packaged one (with GRAPH); none: the starting plan"
     )
-    parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
-    parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
+    parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument(
+        "--precision", default="", help="bf16, int8 …: replaces the file's floating-point types"
+    )
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
     parser.add_argument(
         "--drivers",

@@ -24,12 +24,19 @@ from .simulate import ROWS, simulate_text
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("graph", help="an .onnx file, or the name of a sample (`tilewright samples`)")
+    parser.add_argument(
+        "graph",
+        help="a model file (ONNX, .pt2, StableHLO, HLO, DOT), or the name of a sample (`tilewright samples`)",
+    )
     parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine")
     parser.add_argument(
         "--objective", default="latency", help="traffic, latency or energy (default: %(default)s)"
     )
-    parser.add_argument("--tiles-only", action="store_true", help="keep the plan's groups as they are")
+    parser.add_argument(
+        "--tiles-only",
+        action="store_true",
+        help="keep the plan's groups as they are (needed: they are not searched)",
+    )
     parser.add_argument("--dividing-tiles", action="store_true", help="only tiles that divide their extents")
     parser.add_argument(
         "--plan", default=None, help="whose groups are tuned; none: contractions with their tails"
