@@ -155,6 +155,7 @@ def _totals(result: CostResult, began: CostResult | None) -> str:
     now, before = result.totals, result.baseline
     if began is not None:
         return _beside(result, began)
+    assert before is not None and now.launch_overhead_reduction is not None  # `run` asked for both
     moved, moved_before = _dram(now), _dram(before)
     rows = [
         ["", "this plan", "unfused", "change"],
@@ -180,6 +181,7 @@ def _totals(result: CostResult, began: CostResult | None) -> str:
 
 def _beside(result: CostResult, began: CostResult) -> str:
     """Totals of a plan, of the plan that it was made from, and of the unfused one."""
+    assert result.baseline is not None  # `tune_tiles` asked for it
     plans = (result.totals, began.totals, result.baseline)
     rows = [["", "this plan", "began with", "change", "unfused"]]
     for name, value, unit in (
@@ -203,7 +205,7 @@ def _beside(result: CostResult, began: CostResult) -> str:
 def _training_rows(result: CostResult) -> list[list[str]]:
     """What a training step holds for its backward pass, and what it computes again instead."""
     now, before = result.totals, result.baseline
-    if result.request.graph.forward is None:
+    if result.request.graph.forward is None or before is None:
         return []
     rows = [_row("saved activations", now.saved_activation_bytes, before.saved_activation_bytes, "B")]
     if any(group.replays >= 0 for group in result.groups):

@@ -1,4 +1,4 @@
-"""Which tensors make up a group's footprint: bytes of each in the buffer at the schedule's peak.
+"""Which tensors make up a group's footprint: bytes of each in the outermost buffer at the peak.
 
 Knows arrays and the kernel of the footprint (docs/loop-tree.md, section 3), whose law it does not write down again: a
 tensor's part is what the peak loses when its elements have no bits. Only the peak's place is found here.
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import sweep as k
-from .footprint import buffer_peak
+from .footprint import level_peak
 from .layout import NestArrays
 
 Ints = NDArray[np.int64]
@@ -30,9 +30,9 @@ def resident(arrays: NestArrays, rows: Ints, work: Ints) -> tuple[tuple[int, int
     """
 
     def live(ten: Ints) -> tuple[int, Ints]:
-        peak = buffer_peak(
+        peak = level_peak(
             arrays.ops, arrays.acc, arrays.axes, ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
-            arrays.levels, arrays.stages, rows, work,
+            0, arrays.buffers, arrays.levels, int(arrays.stages[0]), rows, work,
         )  # fmt: skip
         return int(peak), np.cumsum(work[k.W_LIVE, : arrays.ops.shape[0]])
 

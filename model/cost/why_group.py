@@ -59,6 +59,11 @@ def _traffic(result: CostResult, index: int) -> Card:
             Figure("compulsory", group.compulsory_bytes, "B"),
             Figure(f"lower bound, {group.bound_source}", group.lower_bound_bytes, "B"),
             Figure("share of the plan", part(reads + writes, plan_bytes(result)), "share"),
+            *(
+                Figure(f"{outer} to and from {inner}", moved, "B")
+                for (outer, inner), moved in group.moved_bytes().items()
+                if outer != dram
+            ),
         ),
         shares_of(parts),
         f"Loop tree: {group.tree}",
