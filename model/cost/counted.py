@@ -21,6 +21,7 @@ from .mapping import Mapping
 from .nest import OUTER, IndirectAxis, WindowAxis
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem
+from .resident import IN_PLACE, resident
 from .result import RegisterUse
 from .solution import NO_REGISTERS, LocalTraffic, tensors_of
 from .traffic import measure
@@ -270,6 +271,14 @@ class Counted:
         for _, share in self.mapping.parallel + self.mapping.split:
             active *= share
         return int(self.footprint[number]) * (active if shared else 1)
+
+    def resident(self) -> tuple[tuple[int, int], ...]:
+        """`held_bytes` by tensor (`resident.resident`)."""
+        copies = self.held_bytes() // max(1, int(self.footprint[0]))
+        found = resident(self.mapping.arrays, self.rows, self.work)
+        return tuple(
+            (local if local == IN_PLACE else self.place(local), copies * size) for local, size in found
+        )
 
     def lower_bound(self, compulsory: int) -> tuple[int, str]:
         """Smith, Lowery, Langou, van de Geijn (2019) for one matrix product; compulsory for anything else."""
