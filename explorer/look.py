@@ -468,12 +468,17 @@ def fmt_ticks(values: list[float], unit: str) -> list[str]:
     else:
         divisor, prefix = next(((d, p) for d, p in _SI if most >= d), (1.0, ""))
         name = f"{prefix}{unit}"
-    return [f"{value / divisor:g} {name}" if value else "0" for value in values]
+    return [f"{value / divisor:,g} {name}" if value else "0" for value in values]
 
 
 def fmt_rate(bytes_per_s: float) -> str:
     """``3.35 TB/s``: bandwidth in decimal bytes, as data sheets write it."""
     return fmt_quantity(bytes_per_s, "B/s")
+
+
+def fmt_celsius(degrees: float) -> str:
+    """``84.9 °C``."""
+    return f"{degrees:.1f} °C".replace("-", MINUS) if math.isfinite(degrees) else NO_NUMBER
 
 
 def fmt_percent(fraction: float | None) -> str:

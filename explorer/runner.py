@@ -35,12 +35,13 @@ class Lane(IntEnum):
     RELAYOUT = 7  # place them again after an edit: the numbers go first
     EXACT = 8  # the tail, replayed exactly
     QUEUE = 9  # the replay over time
-    QUESTION = 10  # what if, asked by the hand
-    BASELINE = 11  # the pinned plan's own numbers
-    GRADIENT = 12  # what every boundary would change
-    MAP = 13  # tile against tile
-    INDEX = 14  # what find searches
-    DRIVERS = 15  # what the tail is owed to
+    SHARED = 10  # what slots share, over time
+    QUESTION = 11  # what if, asked by the hand
+    BASELINE = 12  # the pinned plan's own numbers
+    GRADIENT = 13  # what every boundary would change
+    MAP = 14  # tile against tile
+    INDEX = 15  # what find searches
+    DRIVERS = 16  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)

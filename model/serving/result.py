@@ -74,6 +74,7 @@ class Warmed:
     peak_die_c, peak_sink_c, sink_c : highest temperatures at any event, and the sink's at the end.
     low_clock_ns : how long the die kept the clock low. capped : batches whose clock the power cap lowered.
     energy_j : all that was drawn, from time 0 to the last event; static power included.
+    throttle_c : where the die lowers the clock.
     """
 
     die_c: NDArray[np.float64]
@@ -83,6 +84,7 @@ class Warmed:
     low_clock_ns: int
     capped: int
     energy_j: float
+    throttle_c: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
