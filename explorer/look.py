@@ -488,6 +488,11 @@ def fmt_percent(fraction: float | None) -> str:
     return f"{fraction * 100:.1f} %".replace("-", MINUS)
 
 
+def fmt_percentile(share: float) -> str:
+    """``p95`` of 0.95, ``p99.9`` of 0.999."""
+    return f"p{100.0 * share:.6g}"
+
+
 def fmt_ratio(value: float | None) -> str:
     """``0.913``."""
     if value is None or not math.isfinite(value):
@@ -523,6 +528,16 @@ def fmt_delta(now: float, base: float, kind: str) -> str:
     if not any(digit in shown for digit in "123456789"):
         return "±0"
     return f"{'+' if difference > 0 else MINUS}{shown} {unit}".rstrip()
+
+
+def fmt_within(value_s: float, low_s: float, high_s: float) -> str:
+    """``1.46 −0.02 +0.15 s``, ``41.7 ± 1.2 ms``: a time and how far the ends of its interval lie, in its own digits."""
+    divisor, unit = seconds_unit(value_s)
+    number = _plain(value_s / divisor)
+    digits = len(number.partition(".")[2])
+    below, above = (f"{max(0.0, away) / divisor:,.{digits}f}" for away in (value_s - low_s, high_s - value_s))
+    beside = f"± {above}" if below == above else f"{MINUS}{below} +{above}"
+    return f"{number} {beside} {unit}"
 
 
 def fmt_interval(low_s: float, high_s: float) -> str:

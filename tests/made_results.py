@@ -262,8 +262,9 @@ def fitting(result: CostResult) -> CostResult:
 
 
 def over_time(low_ns: int = 0, high_ns: int = 2_000_000_000, columns: int = 720) -> OverTime:
-    """Two slots on a bus of 10 GB/s: the first takes 8 GB/s, a quarter of it spill, the second nothing until the middle,
-    then 2 GB/s; the die warms from 30 to 90 °C and the clock is low in the last tenth."""
+    """Two slots on a bus of 10 GB/s: the first takes 8 GB/s, a quarter of it spill, the second nothing until the
+    middle, then 2 GB/s; the die warms from 30 to 90 °C and the clock is low in the last tenth.
+    """
     view = View(low_ns, high_ns, columns)
     moved = np.zeros((2, columns, 4))
     moved[0, :, 0], moved[0, :, 1] = 6.0 * view.column_ns, 2.0 * view.column_ns

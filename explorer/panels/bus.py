@@ -92,10 +92,7 @@ class BusChart(TimeChart):
         if not seen.slots:
             return ["all slots"]
         first = [-(-row * seen.slots // rows) for row in range(rows + 1)]
-        return [
-            f"slot {a}" if b - a == 1 else f"slots {a}–{b - 1}"
-            for a, b in pairwise(first)
-        ]
+        return [f"slot {a}" if b - a == 1 else f"slots {a}–{b - 1}" for a, b in pairwise(first)]
 
     def _places(self) -> tuple[QRectF, QRectF]:
         """Of the load, and of the heatmap."""
