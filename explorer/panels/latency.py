@@ -16,6 +16,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel
 
 from model.cost.result import CostResult
+from model.plan.plan import Plan
 from model.serving.result import ServingResult
 
 from .. import look
@@ -224,7 +225,7 @@ class Latency(Panel):
         self.overload = _sentence("warn")
         self.found = _sentence()
         self.found.setAccessibleName("The highest rate that was found")
-        self._searched: tuple[Load, CostResult | None] | None = None  # what `found` is of
+        self._searched: tuple[Load, Plan | None] | None = None  # what `found` is of
         self.tokens = TokenTimes()
         self.answered = muted("")
         self.answered.setWordWrap(True)
@@ -318,7 +319,7 @@ class Latency(Panel):
     def _take_highest(self, served: ServingRequest, found: tuple[dict[str, Any], dict[str, Any]]) -> None:
         document, rate = self.document, found[0]["rate_per_s"]
         self._end_search()
-        if document.load != served.load or document.cost is not served.cost:
+        if document.load != served.load or document.plan != served.cost.request.plan:
             document.said.emit(
                 "The highest rate was searched for what has changed meanwhile: nothing was set. Ask again.",
                 "warning",
@@ -330,7 +331,7 @@ class Latency(Panel):
         load = served.load
         if rate:
             load = replace(load, rate_per_s=_rounded_down(rate))
-        self._searched = load, document.cost
+        self._searched = load, document.plan
         if load != served.load:
             document.set_load(load)
 
@@ -415,7 +416,7 @@ class Latency(Panel):
     def _show_search(self, load: Load | None) -> None:
         """What the last search found, as long as it is of what is shown; and whether there can be another."""
         document, searched = self.document, self._searched
-        if searched is not None and (load, document.cost) != searched:
+        if searched is not None and (load, document.plan) != searched:
             self._searched = searched = None
         self.found.setVisible(searched is not None)
         served, judged = document.served, load is not None and load.judged is not None

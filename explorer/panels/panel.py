@@ -164,7 +164,7 @@ class Panel(QWidget):
         raise NotImplementedError
 
     def explain_absence(self, what: str) -> bool:
-        """Say why there is no cost result; False where there is one and the body can be drawn."""
+        """Say why there is no cost result, or none of the newest plan; False where the body can be drawn."""
         document = self.document
         if document.graph is None:
             self.say("No model is open. Open one with Ctrl+O, drop a file here, or take a sample.")
@@ -174,7 +174,7 @@ class Panel(QWidget):
             self.say(
                 "This model has no operators: there is nothing to measure. Open another one with Ctrl+O."
             )
-        elif document.cost is None and self._failed:
+        elif self._failed:  # what is there is of a plan before
             self.say(self._failed, "error")
         elif document.cost is None:
             self.say(f"{document.preparing}…" if document.preparing else f"Computing {what}…")
