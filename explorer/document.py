@@ -570,7 +570,12 @@ class Document(QObject):
         self.runner.submit(self._own(lane, title, work, done, failed, None))
 
     def ask_in_slices(
-        self, lane: Lane, title: str, slices: Iterator[Any], done: Callable[[Any], None]
+        self,
+        lane: Lane,
+        title: str,
+        slices: Iterator[Any],
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None] | None = None,
     ) -> None:
         """The same for what takes longer: each step of `slices` is a job, and ``done`` hears what is not None.
 
@@ -587,7 +592,7 @@ class Document(QObject):
                 done(answer)
 
         def step() -> Job:
-            return self._own(lane, title, lambda: next(slices, _OVER), take, None, then)
+            return self._own(lane, title, lambda: next(slices, _OVER), take, failed, then)
 
         self.runner.submit(step())
 

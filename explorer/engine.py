@@ -174,12 +174,18 @@ class Engine:
         ):  # of a queue that grows, shares only say how long it was watched
             yield from blaming(setting, drivers)
 
-    def highest_rate(self, request: ServingRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The what-ifs ``rate`` and ``ramp`` of a load with an objective: how far it goes, and what breaks first."""
-        from model.serving.questions import answers
+    def highest_rate(self, request: ServingRequest) -> Iterator[tuple[dict[str, Any], dict[str, Any]] | None]:
+        """The what-ifs ``rate`` and ``ramp`` of a load with an objective: how far it goes, and what breaks first.
 
-        rate, ramp = answers(self._prepared(request), ("rate", "ramp"))
-        return rate, ramp
+        None after each slice, then both.
+        """
+        from model.serving.questions import answers, highest_in_slices
+
+        prepared = self._prepared(request)
+        (ramp,) = answers(prepared, ("ramp",))
+        yield None
+        rate = yield from highest_in_slices(prepared)
+        yield rate, ramp
 
     def over_time(
         self, request: ServingRequest, low_ns: int, high_ns: int, columns: int

@@ -110,19 +110,20 @@ class HandEngine(Engine):
         yield None
         yield made_results.over_time(low_ns, high_ns, columns), (0.84, 0.25)
 
-    def highest_rate(self, request: ServingRequest) -> tuple[dict[str, Any], dict[str, Any]]:
+    def highest_rate(self, request: ServingRequest) -> Iterator[tuple[dict[str, Any], dict[str, Any]] | None]:
+        yield None
         assert self.question_gate.wait(20)
         fault, self.question_fault = self.question_fault, None
         if fault is not None:
             raise fault
         rate = {
-            "rate_per_s": 3.14159,
+            "set_rate_per_s": 3.14159,
             "percentile": "p99",
             "limit_s": 0.6,
             "tried": 9,
             "first_estimate": False,
         }
-        return rate, {"what": "objective", "cause": "contention_queue"}
+        yield rate, {"what": "objective", "cause": "contention_queue"}
 
     def load_kernels(self) -> None:
         pass

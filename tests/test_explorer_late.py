@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
@@ -28,13 +29,13 @@ LIMIT_MS = 20_000
 
 @pytest.fixture
 def document(qtbot):
-    made = Document(engine=HandEngine())
+    made: Any = Document(engine=HandEngine())
     yield made
     made.engine.question_gate.set()
     assert made.close()
 
 
-def shown(qtbot, document: Document, panel: Panel) -> None:
+def shown(qtbot, document: Any, panel: Panel) -> None:
     qtbot.addWidget(panel)
     panel.resize(480, 560)
     panel.show()
@@ -46,7 +47,7 @@ def shown(qtbot, document: Document, panel: Panel) -> None:
     assert not panel.message
 
 
-def cost_fails(qtbot, document: Document, panel: Panel) -> None:
+def cost_fails(qtbot, document: Any, panel: Panel) -> None:
     """An edit whose cost cannot be computed: what is shown is of the plan before."""
     document.engine.fault = FileError("made for the test: no cost")
     document.commit(merged(document.plan, 0), "Fuse")

@@ -275,13 +275,13 @@ def test_a_stream_says_whether_its_objective_is_met():
 
 
 def test_the_highest_rate_is_said_with_what_breaks_beyond_it():
-    rate = {"rate_per_s": 6.831, "percentile": "p99", "limit_s": 0.6, "tried": 23, "first_estimate": True}
+    rate = {"set_rate_per_s": 6.831, "percentile": "p99", "limit_s": 0.6, "tried": 23, "first_estimate": True}
     ramp = {"what": "objective", "cause": "contention_queue"}
     said = highest_sentence(rate, ramp)
     assert said == (
         "6.831 requests/s keep p99 within 600 ms (23 rates tried, by the first estimate). "
         "Beyond it the objective breaks first: contention grows most."
     )
-    none = highest_sentence(rate | {"rate_per_s": None, "first_estimate": False}, ramp)
+    none = highest_sentence(rate | {"set_rate_per_s": None, "first_estimate": False}, ramp)
     assert none.startswith("No rate keeps p99 within 600 ms (23 rates tried). Shorten")
     assert highest_sentence(rate, {"what": "", "cause": ""}).endswith("estimate).")

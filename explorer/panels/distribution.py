@@ -346,8 +346,8 @@ class Distribution(QWidget):
 
     def _label(self, name: str, ns: int) -> str:
         assert self.result is not None
-        if name in self.result.too_few:
-            return f"{name} too few requests"
+        if name in self.result.too_few:  # the number is this run's; what it says of the load is not known
+            return f"{name} {look.fmt_ns(ns)}, too few"
         interval = dict(self.result.interval_s).get(name)
         if interval is None:
             return f"{name} {look.fmt_ns(ns)}"

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
     QDoubleSpinBox,
     QGridLayout,
     QPushButton,
+    QSizePolicy,
     QSpinBox,
     QWidget,
 )
@@ -268,7 +269,10 @@ def _decimal(low: float, high: float, suffix: str, name: str) -> QDoubleSpinBox:
 def _prepare(box: QAbstractSpinBox, name: str) -> None:
     box.setAccessibleName(name)
     box.setAlignment(Qt.AlignmentFlag.AlignCenter)
-    box.setMinimumWidth(52)
+    box.setMinimumWidth(60)
+    box.setSizePolicy(
+        QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed
+    )  # not as wide as its largest number
     box.setKeyboardTracking(False)
     box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 

@@ -162,14 +162,14 @@ def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
     """What the search found: the rate, how it was replayed, and what breaks first beyond it."""
     how = f"{rate['tried']} rates tried" + (", by the first estimate" if rate["first_estimate"] else "")
     limit = f"{rate['percentile']} within {look.fmt_seconds(rate['limit_s'])}"
-    if not rate["rate_per_s"]:
+    if not rate.get("set_rate_per_s"):
         return f"No rate keeps {limit} ({how}). Shorten the plan, add slots, or relax the objective."
     cause = part_name(ramp["cause"]) if ramp.get("cause") else ""
     first = {"capacity": "the slots' capacity", "objective": "the objective"}.get(ramp.get("what") or "", "")
     beyond = (
         f" Beyond it {first} breaks first" + (f": {cause} grows most." if cause else ".") if first else ""
     )
-    return f"{rate['rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
+    return f"{rate['set_rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
 
 
 FACTS_TIP = (
@@ -304,10 +304,10 @@ class Latency(Panel):
         if served is not None:
             self._searching = True
             self.highest.setEnabled(False)
-            document.ask(
+            document.ask_in_slices(
                 Lane.QUESTION,
                 "Searching the highest rate within the objective",
-                lambda: document.engine.highest_rate(served),
+                document.engine.highest_rate(served),
                 lambda found: self._take_highest(served, found),
                 lambda fault: self._end_search(),
             )
@@ -317,7 +317,7 @@ class Latency(Panel):
         self.invalidate()
 
     def _take_highest(self, served: ServingRequest, found: tuple[dict[str, Any], dict[str, Any]]) -> None:
-        document, rate = self.document, found[0]["rate_per_s"]
+        document, rate = self.document, found[0].get("set_rate_per_s")
         self._end_search()
         if document.load != served.load or document.plan != served.cost.request.plan:
             document.said.emit(

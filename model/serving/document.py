@@ -364,6 +364,7 @@ _SINGLE: dict[str, Callable[[Any], str]] = {
     "limit_s": lambda limit: f"objective {quantity(limit, 's')}",
     "knee_rate_per_s": lambda rate: f"knee at {rate:.4g} requests/s",
     "rate_per_s": lambda rate: f"highest rate within it {rate:.4g} requests/s",
+    "set_rate_per_s": lambda rate: f"--rate {rate:.5g}",
     "tried": lambda count: f"{count} rates tried",
     "what": lambda what: f"{what} breaks first",
     "cause": lambda part: f"{part.replace('_', ' ')} grows most",
