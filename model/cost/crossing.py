@@ -68,7 +68,7 @@ def crossing(
         missed = np.zeros_like(counts)
         for a in range(arrays.acc.shape[0]):
             count_access(
-                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves, 0, a, int(depths[a]),
+                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, waves, 0, 1, a, int(depths[a]),
                 missed, rows, work,
             )  # fmt: skip
         dram, plain = _bits(arrays, missed, depths, rows, machine.dram.access_bytes)
@@ -96,7 +96,15 @@ def crossing(
     )
 
 
-def _bits(arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, sector_bytes: int) -> tuple[Ints, Ints]:
+def passing(arrays: NestArrays, counts: Ints, rows: Ints, work: Ints, level: int, sector_bytes: int) -> Ints:
+    """Bits of every access, inwards and outwards, that cross pair `level` in whole sectors of the level outside."""
+    depths = work[k.W_EFFECTIVE0 + k.W_PAIR * level]
+    return _bits(arrays, counts, depths, rows, sector_bytes, level)[0]
+
+
+def _bits(
+    arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, sector_bytes: int, level: int = 0
+) -> tuple[Ints, Ints]:
     """Bits inwards and outwards per access in whole sectors, and as they are."""
     tensors = arrays.ten[arrays.acc[:, k.ACC_TENSOR]]
     bits, partial = tensors[:, k.TEN_BITS], tensors[:, k.TEN_PARTIAL]
@@ -112,11 +120,11 @@ def _bits(arrays: NestArrays, counts: Ints, depths: Ints, rows: Ints, sector_byt
     out = plain.copy()
     for a in np.flatnonzero(plain.any(axis=1)).tolist():
         whole = int(counts[a, k.READS] + counts[a, k.WRITES])
-        wide = sectored_bits(arrays, a, rows, int(depths[a]), whole, int(bits[a]), sector_bytes)
+        wide = sectored_bits(arrays, a, rows, int(depths[a]), whole, int(bits[a]), sector_bytes, level)
         sums = 0
         if counts[a, k.PARTIAL_WRITES]:
             part = int(counts[a, k.PARTIAL_WRITES])
-            sums = sectored_bits(arrays, a, rows, int(depths[a]), part, int(partial[a]), sector_bytes)
+            sums = sectored_bits(arrays, a, rows, int(depths[a]), part, int(partial[a]), sector_bytes, level)
         out[a] = (sums, wide + sums) if arrays.acc[a, k.ACC_WRITE] else (wide, 0)
     return out, plain
 

@@ -291,9 +291,9 @@ def estimate(
         for j in range(deepest):
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
+            whole *= -(-length[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             length[d] = loops[loop, LOOP_STEP]
             steps *= loops[loop, LOOP_TRIPS]
-            whole *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             leading = leading and (independent >> d & 1) != 0
             share = split[d] if leading else 1
             spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share

@@ -15,19 +15,27 @@ Ints = NDArray[np.int64]
 
 
 def sectored_bits(
-    arrays: NestArrays, a: int, rows: Ints, depth: int, elements: int, bits: int, sector_bytes: int
+    arrays: NestArrays,
+    a: int,
+    rows: Ints,
+    depth: int,
+    elements: int,
+    bits: int,
+    sector_bytes: int,
+    level: int = 0,
 ) -> int:
     """Bits in whole sectors of the tiles of access `a` at `depth` that move `elements` elements of `bits` bits in all.
 
     Along the last axis that a loop cuts, a tile's elements are one run where they are consecutive, else each is
-    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs.
+    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs. ``level`` is the
+    pair of levels that they cross.
     """
     sector = 8 * sector_bytes
 
     def rounded(count: int) -> int:
         return -(-count * bits // sector) * sector
 
-    crosses = arrays.ten[arrays.acc[a, k.ACC_TENSOR], k.TEN_HOME] == k.HOME_OUTER
+    crosses = arrays.ten[arrays.acc[a, k.ACC_TENSOR], k.TEN_HOME] <= level
     if arrays.acc[a, k.ACC_FIXED] >= 0 or not crosses:  # one run
         return rounded(elements)
     row = rows[int(arrays.acc[a, k.ACC_OPERATOR])]
