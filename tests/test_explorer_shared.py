@@ -99,7 +99,7 @@ def test_heat_clock_and_cache_stand_on_the_axis_of_the_queue(qtbot, panels):
     chart = queue.chart
     assert chart.strips() == ("waiting", "wait", "die", "KV")
     assert chart.slow_ns == ((400_000_000, 900_000_000),) and chart.throttle_c == 85.0
-    assert "die at most 90.0 °C" in queue.line and "clock low for 200 ms" in queue.line
+    assert "die at most 90.0 °C" in queue.line and "throttled for 200 ms" in queue.line
     assert queue.reading.text().startswith("Hatched: batches take longer · Die orange")
     strips, slots = chart._strips()
     tops = [place.top() for place in strips.values()]

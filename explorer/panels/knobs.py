@@ -72,7 +72,8 @@ class Knobs(QWidget):
             "The response time within which so many must answer (SLO): a number here, or drag the line in the picture"
         )
         self.highest = QPushButton("Highest rate")
-        for combo in (self.placement, self.contention, self.percentile):
+        self.placement.setMinimumWidth(84)  # the others may be narrower than their style's own idea
+        for combo in (self.contention, self.percentile):
             combo.setMinimumWidth(60)
         self.reset = QPushButton("As the file says")
         self.reset.setToolTip("Take every knob back, the objective too")

@@ -412,7 +412,7 @@ class Queue(Panel):
         if heat is not None:
             parts.append(f"die at most {look.fmt_celsius(heat.peak_die_c)}")
         if result.throttled_ns:
-            parts.append(f"clock low for {look.fmt_ns(result.throttled_ns)}")
+            parts.append(f"throttled for {look.fmt_ns(result.throttled_ns)}")
         if not result.slot_busy_ns:
             parts.append("slots without end")
         elif shown < len(result.slot_busy_ns):
