@@ -16,9 +16,11 @@ from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
 from model.plan.edits import contraction_tails, set_level, unfused
 from model.plan.plan import LevelTile
+from model.serving.document import serving_document
 from model.serving.profile import profile_of
 from model.serving.serve import serve
 from model.serving.why import NUMBERS
+from model.serving.why import numbers as serving_numbers
 from model.serving.why import why as serving_why
 from model.serving.workload import load_workload
 from model.why import card_text, figure_text
@@ -73,6 +75,39 @@ def test_parts_of_a_percentile_sum_to_it(result):
         assert serving_why(outcome, number).number == number
     card = serving_why(outcome, "p95_s")
     assert sum(share.value for share in card.shares) == pytest.approx(card.value.value)
+
+
+@pytest.mark.parametrize("name", ["code-answers", "warm-afternoon", "static-starves"])
+def test_every_number_of_a_tail_has_a_card_that_says_what_its_json_says(name):
+    outcome = serve(load_workload(name))
+    document = serving_document(outcome)
+    asked = serving_numbers(outcome)
+    assert set(NUMBERS) <= set(asked)
+    for number in asked:
+        card = serving_why(outcome, number)
+        assert card.number == number and card.formula and card.inputs, number
+        value: object = document
+        for key in number.split(".")[1:]:
+            value = value.get(key) if isinstance(value, dict) else None
+        if number == "serving.busiest_slot":
+            value = max(slot["utilisation"] for slot in document["slots"])
+        if value is not None:
+            assert card.value.value == pytest.approx(value), number
+    there = {number.split(".")[1] for number in asked}
+    assert ({"ttft", "tpot", "kv_peak_bytes", "tokens_per_s"} <= there) == (name == "code-answers")
+    assert ("thermal" in there) == (name == "warm-afternoon")
+    assert ("goodput_rps" in there) == (name != "warm-afternoon")
+    with pytest.raises(UsageError, match=re.escape("no number 'serving.ttft.p42_s'")):
+        serving_why(outcome, "serving.ttft.p42_s")
+
+
+def test_goodput_counts_who_answers_in_time():
+    outcome = serve(load_workload("code-answers"))
+    response = outcome.requests.completion_ns - outcome.requests.arrival_ns
+    span_s = float(outcome.requests.completion_ns.max() - outcome.requests.arrival_ns[0]) * 1e-9
+    assert outcome.goodput_rps == pytest.approx(float((response <= 5_000_000_000).sum()) / span_s)
+    assert serving_document(outcome)["goodput_rps"] == outcome.goodput_rps
+    assert serve(load_workload("warm-afternoon")).goodput_rps is None
 
 
 def test_an_unknown_number_is_refused_with_the_nearest(result):

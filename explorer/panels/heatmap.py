@@ -257,7 +257,7 @@ class Heatmap(Panel):
             if mode == MODES[self.mode.currentIndex()]:
                 self._show(digest, *answer)
 
-        self.document.ask(Lane.ROWS, f"Adding up {mode}", work, done)
+        self.ask(Lane.ROWS, f"Adding up {mode}", work, done)
 
     def _show(self, digest: Digest, rows: Rows, scale: Scale) -> None:
         """Show rows of a result; the colour scale is frozen during a drag."""
