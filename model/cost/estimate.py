@@ -16,6 +16,7 @@ from .candidate import (
     L_FILE,
     L_THREAD_BYTES,
     L_THREADS,
+    MOVED_COLUMNS,
     P_COPIES,
     P_LOADED,
     P_RESIDENT,
@@ -24,6 +25,7 @@ from .candidate import (
     P_VISITS,
 )
 from .cycles import (
+    M_CACHE,
     M_CLOCK,
     M_DEVICE,
     M_LANES,
@@ -38,6 +40,12 @@ from .cycles import (
     MAT_USED,
     matrix_cycles,
     volume,
+)
+from .hits import (
+    X_DRAM_IN,
+    X_DRAM_OUT,
+    X_IN,
+    X_OUT,
 )
 from .sweep import (
     ACC_DEPTH1,
@@ -60,15 +68,11 @@ from .sweep import (
     OP_FIRST,
     OP_OWN,
     OP_RESCALE,
-    PARTIAL_READS,
-    PARTIAL_WRITES,
-    READS,
     TEN_BITS,
     TEN_HOME,
     TEN_PARTIAL,
     W_EFFECTIVE0,
     W_LENGTH,
-    WRITES,
     axis_sum,
 )
 
@@ -196,7 +200,9 @@ def resident_bytes(limits, block, live):
 def transfer_seconds(spans, c, column, stages, resident, mach):
     """Seconds that a step's bytes take; a load is also bound by what is in flight (as `timing.load_seconds`)."""
     port = spans[c, column]
-    seconds = max(port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE])
+    seconds = max(
+        port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE], spans[c, column + 2] / mach[M_CACHE]
+    )
     if column != P_STORED and port > 0.0:
         flight = port * stages if resident == 0.0 else max(resident, port * (stages - 1))
         seconds = max(seconds, port * mach[M_LATENCY] / flight)
@@ -206,11 +212,12 @@ def transfer_seconds(spans, c, column, stages, resident, mach):
 @kernel("float64(float64[:,::1], int64, int64, float64[::1])", borrows=True)
 def first_seconds(spans, c, deepest, mach):
     """Seconds of the first load, of class `c` and of every step: its own bytes are all that is in flight."""
-    port, device = spans[deepest, P_LOADED], spans[deepest, P_LOADED + 1]
+    port, device, cache = spans[deepest, P_LOADED], spans[deepest, P_LOADED + 1], spans[deepest, P_LOADED + 2]
     if c < deepest:
         port += spans[c, P_LOADED]
         device += spans[c, P_LOADED + 1]
-    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE])
+        cache += spans[c, P_LOADED + 2]
+    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE], cache / mach[M_CACHE])
     return max(seconds, mach[M_LATENCY]) if port > 0.0 else 0.0
 
 
@@ -226,9 +233,7 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
     """
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
         t = acc[a, ACC_TENSOR]
-        bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
-        into = counts[a, READS] * bits + counts[a, PARTIAL_READS] * partial
-        out = counts[a, WRITES] * bits + counts[a, PARTIAL_WRITES] * partial
+        into, out = counts[a, X_IN], counts[a, X_OUT]
         if into + out == 0:
             continue
         r = 0 if acc[a, ACC_FIXED] >= 0 else work[W_EFFECTIVE0, a]
@@ -238,10 +243,13 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
         for j in range(r):
             times *= loops[rows[o, j], LOOP_TRIPS]
         r = min(r, deepest)
+        copies = spans[r, P_COPIES] / times
         spans[r, loaded] += into / times
-        spans[r, loaded + 1] += into / times * spans[r, P_COPIES]
+        spans[r, loaded + 1] += counts[a, X_DRAM_IN] * copies
+        spans[r, loaded + 2] += into * copies
         spans[r, P_STORED] += out / times
-        spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
+        spans[r, P_STORED + 1] += counts[a, X_DRAM_OUT] * copies
+        spans[r, P_STORED + 2] += out * copies
 
 
 @kernel("int64(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
@@ -344,7 +352,7 @@ def estimate(
         work_s = max(work_s, inner / mach[M_ONCHIP])
         # Every step, then what the changes of the outer loops add to one of them each.
         each = 0.0
-        for column in range(P_LOADED, P_RESIDENT, 2):
+        for column in range(P_LOADED, P_RESIDENT, MOVED_COLUMNS):
             each += transfer_seconds(spans, deepest, column, stages, resident, mach)
         base = transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
         busiest = max(work_s, each)
@@ -355,10 +363,10 @@ def estimate(
             # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
             together = visits == 2.0 * spans[c, P_VISITS]
             waiting = 0.0
-            for column in range(P_LOADED, P_RESIDENT, 2):
+            for column in range(P_LOADED, P_RESIDENT, MOVED_COLUMNS):
                 if c < deepest - 1:
-                    spans[c, column] += spans[c + 1, column]
-                    spans[c, column + 1] += spans[c + 1, column + 1]
+                    for part in range(column, column + MOVED_COLUMNS):
+                        spans[c, part] += spans[c + 1, part]
                 more = transfer_seconds(spans, c, column, stages, resident, mach)
                 alone = c == 0 and (
                     (o == 0 and column == P_LOADED) or (after == operators and column == P_STORED)

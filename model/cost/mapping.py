@@ -16,6 +16,8 @@ from . import candidate as n
 from . import cycles as c
 from . import search_kernels as s
 from . import sweep as k
+from .crossing import sectors_and_share
+from .hits import CROSSED, WIDE_LOOPS
 from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, repack
@@ -82,6 +84,7 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     out[n.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
     out[n.L_LISTED] = len(knobs.order)
     out[n.L_LEVELS] = 2 if machine.levels == 2 else 0
+    out[n.L_NEAR], out[n.L_FAR], out[n.L_SHARE] = sectors_and_share(machine.accelerator)
     return out
 
 
@@ -168,7 +171,7 @@ def best_mapping(
     s.assess(
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
-        np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
+        np.zeros((acc.shape[0], CROSSED), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
         np.zeros((2 * path.shape[1] + 2, n.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
@@ -244,7 +247,7 @@ def _polished(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
                 unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark,
             )  # fmt: skip
-            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_TRAFFIC]
+            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_FETCHED]
             if fits and cost < s.WORTH * least:
                 tile[:], score[:], least = trial, mark, cost
     return best
@@ -257,14 +260,14 @@ def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np
         return (
             np.zeros((operators, dims + 1), np.int64),
             np.zeros(operators, np.int64),
-            np.zeros((operators * dims + 1, k.LOOP_COLUMNS), np.int64),
+            np.zeros((operators * dims + 1, WIDE_LOOPS), np.int64),
         )
     chains = paths(knobs.tree)
     longest = max((len(loops) for loops, _ in chains), default=0)
     count = 1 + max((loop for loops, _ in chains for loop in loops), default=-1)
     path = np.zeros((operators, longest + 1), np.int64)
     lengths = np.array([len(loops) for loops, _ in chains], np.int64)
-    loops = np.zeros((count, k.LOOP_COLUMNS), np.int64)
+    loops = np.zeros((count, WIDE_LOOPS), np.int64)
     loops[:, k.LOOP_FIRST] = operators
     for o, (numbers, over) in enumerate(chains):
         path[o, : len(numbers)] = numbers

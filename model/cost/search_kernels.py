@@ -12,17 +12,18 @@ from ..compiled import kernel
 from .candidate import (
     P_RESIDENT,
     S_COST,
+    S_FETCHED,
     S_FLOOR,
     S_MISFIT,
     S_REFETCH,
     S_SECONDS,
     S_STAGES,
-    S_TRAFFIC,
     SCORES,
     SPAN_COLUMNS,
 )
 from .cycles import M_INFLIGHT
 from .estimate import registers_bytes
+from .hits import CROSSED, tolls
 from .judging import better, judge
 from .retention import branch, set_depths
 from .steps import STEP_COLUMNS, TOLL_COLUMNS, walk
@@ -48,7 +49,7 @@ def assess(
 ):  # fmt: skip
     """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
 
-    ``floor``: traffic in bits that is known to be reachable with everything whole; 0 where it does not fit.
+    ``floor``: bits of elements to and from DRAM where everything is whole; 0 where that does not fit.
     """
     branch(ops, barred, extents, tile, order, path, lengths, loops)
     set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits)
@@ -56,7 +57,7 @@ def assess(
         ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent,
         limits, counts, points, rows, work, length, split, spans, score,
     )  # fmt: skip
-    score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
+    score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_FETCHED] > floor else 0.0
     return 1
 
 
@@ -73,7 +74,7 @@ def walked_cost(
     operators, dims = ops.shape[0], extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(operators, np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -97,10 +98,12 @@ def walked_cost(
             cores[d] = 0
     figures = mach.copy()
     figures[M_INFLIGHT] = spans[0, P_RESIDENT]
+    toll = np.empty((acc.shape[0], TOLL_COLUMNS), np.float64)
+    tolls(acc, ten, counts, toll)
     steps = np.empty((1024, STEP_COLUMNS), np.float64)
     count = walk(
         ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
-        cores, np.array([-1.0, 0.0, 0.0]), np.ones((acc.shape[0], TOLL_COLUMNS)), steps,
+        cores, np.array([-1.0, 0.0, 0.0]), toll, steps,
     )  # fmt: skip
     stages = int(score[S_STAGES])
     seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))
@@ -145,7 +148,7 @@ def scatter(
     dims = extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -194,7 +197,7 @@ def polish(
     dims = extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -279,7 +282,7 @@ def search(
     )
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
-    counts = np.zeros((accesses, 4), np.int64)
+    counts = np.zeros((accesses, CROSSED), np.int64)
     points = np.zeros(operators, np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -306,7 +309,7 @@ def search(
     )  # fmt: skip
     best = 0
     if whole and score[S_MISFIT] == 0.0:
-        floor = score[S_TRAFFIC]
+        floor = score[S_FETCHED]
     if tall < 2:
         score[S_FLOOR] = floor
         return best
