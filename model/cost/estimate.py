@@ -48,14 +48,19 @@ from .hits import (
     X_OUT,
 )
 from .sweep import (
+    ACC_AXES,
+    ACC_AXES_END,
     ACC_DEPTH1,
     ACC_ELEMENTS,
     ACC_FIXED,
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    AXIS_A,
+    AXIS_B,
     AXIS_D0,
     AXIS_D1,
+    AXIS_KIND,
     HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
@@ -73,20 +78,23 @@ from .sweep import (
     TEN_PARTIAL,
     W_EFFECTIVE0,
     W_LENGTH,
+    WINDOW,
     axis_sum,
+    window_span,
 )
 
 
 @kernel(
-    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
-    " int64[:,::1])",
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1],"
+    " int64[::1], int64[:,::1], int64[:,::1])",
     borrows=True,
 )
-def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
+def registers_bytes(ops, acc, axes, ten, mat, o, points, held, length, loops, path):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
 
-    An operand of a contraction is read once per register tile of the dims that it does not touch; the rest once; sums
-    that wait in the buffer go there and come back once per visit but one.
+    An operand of a contraction is read once per register tile of the dims that it does not touch, a window's elements
+    once for all taps where these do not stream; the rest once; sums that wait in the buffer go there and come back once
+    per visit but one.
     """
     total = 0.0
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
@@ -100,6 +108,11 @@ def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
             for d in range(length.size):
                 if others >> d & 1:
                     moved /= min(length[d], held[d])
+            for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
+                if axes[x, AXIS_KIND] == WINDOW and not mat[o, MAT_K] >> axes[x, AXIS_D1] & 1:
+                    p, r = axes[x, AXIS_D0], axes[x, AXIS_D1]
+                    p, r = min(length[p], held[p]), min(length[r], held[r])
+                    moved *= window_span(p, r, axes[x, AXIS_A], axes[x, AXIS_B]) / (p * r)
         elif ops[o, OP_CONTRACTION]:
             visits = 1.0
             for j in range(acc[a, ACC_DEPTH1]):
@@ -221,12 +234,24 @@ def first_seconds(spans, c, deepest, mach):
     return max(seconds, mach[M_LATENCY]) if port > 0.0 else 0.0
 
 
+@kernel("float64(int64[:,::1], int64[:,::1], int64, int64, int64[::1], float64[:,::1])", borrows=True)
+def tiles_along(loops, rows, o, j, extents, spans):
+    """By how many tiles what all iterations of a loop do is divided, for what one does on the busiest core.
+
+    Where cores are split over it, the busiest one has whole tiles alone; else the mean is over the ragged one too.
+    """
+    loop = rows[o, j]
+    if spans[j + 1, P_COPIES] > spans[j, P_COPIES]:
+        return extents[loops[loop, LOOP_DIM]] / loops[loop, LOOP_STEP]
+    return float(loops[loop, LOOP_TRIPS])
+
+
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    " int64, int64, float64[:,::1])",
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64, int64, float64[:,::1])",
     borrows=True,
 )
-def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spans):
+def add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, deepest, loaded, spans):
     """Add what operator `o` moves to the steps that it is part of, `deepest` loops deep: means over its tiles.
 
     ``loaded``: the column of its loads.
@@ -241,7 +266,10 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
             r = work[W_LENGTH, o]
         times = 8.0
         for j in range(r):
-            times *= loops[rows[o, j], LOOP_TRIPS]
+            if acc[a, ACC_TOUCH] >> loops[rows[o, j], LOOP_DIM] & 1:
+                times *= tiles_along(loops, rows, o, j, extents, spans)
+            else:
+                times *= loops[rows[o, j], LOOP_TRIPS]
         r = min(r, deepest)
         copies = spans[r, P_COPIES] / times
         spans[r, loaded] += into / times
@@ -300,19 +328,22 @@ def estimate(
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
             length[d] = loops[loop, LOOP_STEP]
-            steps *= loops[loop, LOOP_TRIPS]
-            whole *= -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             leading = leading and (independent >> d & 1) != 0
             share = split[d] if leading else 1
             spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share
             spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
+            along = tiles_along(loops, rows, o, j, extents, spans)
+            steps *= along
+            whole *= along if share > 1 else -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
         for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):  # the mean over its tiles
             d = axes[x, AXIS_D0]
             whole_axis = axis_sum(axes, x, rows[o], deepest, loops, extents)
             length[d] = -(-whole_axis // -(-extents[d] // length[d]))
             length[axes[x, AXIS_D1]] = 1
-        add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
-        inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
+        add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, deepest, P_LOADED, spans)
+        inner = (
+            registers_bytes(ops, acc, axes, ten, mat, o, float(points[o]), held, length, loops, rows) / steps
+        )
         busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
         if ops[o, OP_RESCALE]:
             busy += rescale * mach[M_RESCALE] / steps / mach[M_LANES]
@@ -329,14 +360,18 @@ def estimate(
                 depth = work[W_LENGTH, after]
                 if depth > deepest or shared_loops(rows, work, o, after, depth) < depth:
                     break
-                add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
+                add_bursts(
+                    ops, acc, ten, after, extents, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans
+                )
                 inner += (
-                    registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
+                    registers_bytes(
+                        ops, acc, axes, ten, mat, after, float(points[after]), held, length, loops, rows
+                    )
                     / steps
                 )
                 iterations = 1.0
                 for j in range(depth):
-                    iterations *= loops[rows[o, j], LOOP_TRIPS]
+                    iterations *= tiles_along(loops, rows, o, j, extents, spans)
                 tail_s += vector[after] * np.ceil(points[after] / iterations / mach[M_LANES]) / mach[M_CLOCK]
                 tail_depth = min(tail_depth, depth)
                 after += 1

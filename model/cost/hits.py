@@ -35,6 +35,7 @@ from .sweep import (
     TEN_PARTIAL,
     TEN_SPILLED,
     W_EFFECTIVE0,
+    W_FOREIGN,
     W_LEADER,
     W_LENGTH,
     W_TREE,
@@ -53,9 +54,8 @@ X_IN, X_OUT, X_DRAM_IN, X_DRAM_OUT = 4, 5, 6, 7
 X_PLAIN_IN, X_PLAIN_OUT, X_FIRST_IN, X_FIRST_OUT = 8, 9, 10, 11
 X_DEPTH, X_KEPT, X_FOUND, X_MOST, X_LOST = 12, 13, 14, 15, 16
 CROSSED = 17
-# Further columns of ``loops``, workspace: trips on all cores; bytes that one iteration touches.
-LOOP_WHOLE, LOOP_TOUCHED = LOOP_COLUMNS, LOOP_COLUMNS + 1
-WIDE_LOOPS = LOOP_COLUMNS + 2
+LOOP_TOUCHED = LOOP_COLUMNS  # a further column of ``loops``, workspace: bytes that one iteration touches
+WIDE_LOOPS = LOOP_COLUMNS + 1
 
 
 @kernel(
@@ -69,13 +69,12 @@ def in_sectors(acc, axes, ten, a, row, depth, loops, extents, sector_bytes, coun
     bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
     reads, writes = counts[a, READS], counts[a, WRITES]
     wide, sums = (reads + writes) * bits, counts[a, PARTIAL_WRITES] * partial
-    if sector_bytes > 1 and wide > 0:
-        sector = 8 * sector_bytes
-        wide = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, reads + writes, bits, sector)
+    if sector_bytes > 1:
+        sector, part = 8 * sector_bytes, counts[a, PARTIAL_WRITES]
+        if wide > 0:
+            wide = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, reads + writes, bits, sector)
         if sums > 0:
-            sums = sectored_bits(
-                acc, axes, ten, a, row, depth, loops, extents, counts[a, PARTIAL_WRITES], partial, sector
-            )
+            sums = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, part, partial, sector)
     counts[a, into] = sums if acc[a, ACC_WRITE] else wide
     counts[a, out] = wide + sums if acc[a, ACC_WRITE] else 0
 
@@ -85,16 +84,18 @@ def in_sectors(acc, axes, ten, a, row, depth, loops, extents, sector_bytes, coun
     " int64[:,::1], int64[::1], int64, int64, int64, int64[:,::1])",
     borrows=True,
 )
-def touched_bytes(ops, acc, axes, ten, extents, loops, rows, work, cores, first, last, depth, counts):
-    """Distinct bytes that cross in one iteration of the loop at `depth` - 1, on all cores of a wave.
+def touched_bytes(ops, acc, axes, ten, extents, loops, rows, work, cores, first, last, until, counts):
+    """Distinct bytes that cross in one iteration of loop `until`, on all cores of a wave; -1: in the whole walk.
 
-    Of the operators `first` to `last`; per tensor its largest tile.
+    Of the operators `first` to `last`; per tensor its largest tile. Loops are numbered from the outside.
     """
     for t in range(ten.shape[0]):
         counts[t, X_MOST] = 0
     total = 0
     for o in range(first, last + 1):
-        outside = min(depth, work[W_TREE, o])
+        outside = 0
+        while outside < work[W_TREE, o] and rows[o, outside] <= until:
+            outside += 1
         for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
             t = acc[a, ACC_TENSOR]
             if ten[t, TEN_HOME] != HOME_OUTER and not (acc[a, ACC_WRITE] and ten[t, TEN_EXPORTED]):
@@ -126,7 +127,7 @@ def stay(ops, acc, axes, ten, extents, loops, rows, work, cores, share, counts):
     -1 where everything that the group touches fits; one more than there are loops where not even one step does.
     """
     last = ops.shape[0] - 1
-    size = touched_bytes(ops, acc, axes, ten, extents, loops, rows, work, cores, 0, last, 0, counts)
+    size = touched_bytes(ops, acc, axes, ten, extents, loops, rows, work, cores, 0, last, -1, counts)
     everything = size <= share
     for loop in range(loops.shape[0]):
         loops[loop, LOOP_TOUCHED] = -1  # not yet known
@@ -136,14 +137,14 @@ def stay(ops, acc, axes, ten, extents, loops, rows, work, cores, share, counts):
         while 0 <= kept <= tree:
             if kept == tree:
                 size = touched_bytes(
-                    ops, acc, axes, ten, extents, loops, rows, work, cores, o, o, tree, counts
+                    ops, acc, axes, ten, extents, loops, rows, work, cores, o, o, loops.shape[0], counts
                 )
             else:
                 loop = rows[o, kept]
                 if loops[loop, LOOP_TOUCHED] < 0:
                     loops[loop, LOOP_TOUCHED] = touched_bytes(
                         ops, acc, axes, ten, extents, loops, rows, work, cores, loops[loop, LOOP_FIRST],
-                        loops[loop, LOOP_LAST], kept + 1, counts,
+                        loops[loop, LOOP_LAST], loop, counts,
                     )  # fmt: skip
                 size = loops[loop, LOOP_TOUCHED]
             if size <= share:
@@ -180,22 +181,51 @@ def is_found(acc, ten, rows, work, counts, a):
     return False
 
 
+@kernel("int64(int64, int64, int64[::1], int64, int64, int64[:,::1], int64[::1])", borrows=True)
+def in_waves(count, mask, row, depth, tree, loops, cores):
+    """`count`, which is repeated over the loops of dims in `mask` among ``row[:depth]``, once for each wave of cores.
+
+    Only loops of the tree are split, the outermost of their dim; a dim of several loops is left as it is.
+    """
+    for j in range(min(depth, tree)):
+        d, trips = loops[row[j], LOOP_DIM], loops[row[j], LOOP_TRIPS]
+        if not mask >> d & 1 or cores[d] < 2:
+            continue
+        alone = True
+        for i in range(depth):
+            alone = alone and (i == j or loops[row[i], LOOP_DIM] != d)
+        if alone:
+            count = count // trips * -(-trips // cores[d])
+    return count
+
+
 @kernel(
     "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64, int64, int64, int64[:,::1])",
+    " int64[:,::1], int64[::1], int64, int64, int64, int64[:,::1])",
     borrows=True,
 )
-def missed(ops, acc, axes, ten, extents, loops, rows, work, a, depth, far, counts):
-    """The columns of ``counts[a]`` at DRAM but X_DEPTH, for a tile that stays at `depth`, under the trips of a wave."""
-    o, t = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR]
+def let_through(ops, acc, axes, ten, extents, loops, rows, work, cores, stored, a, far, counts):
+    """The columns of ``counts[a]`` at DRAM but X_DEPTH.
+
+    What the cores of a wave fetch at one time is fetched once; what they store, once where it is the same: over loops
+    of the dims ``stored`` that are not the operator's own.
+    """
+    o, t, depth = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR], counts[a, X_DEPTH]
     reads, writes, back, sums = (
         counts[a, READS],
         counts[a, WRITES],
         counts[a, PARTIAL_READS],
         counts[a, PARTIAL_WRITES],
     )
+    write = acc[a, ACC_WRITE] != 0
     count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
-    if acc[a, ACC_WRITE] and ten[t, TEN_SPILLED] and not ten[t, TEN_EXPORTED] and not counts[t, X_LOST]:
+    if acc[a, ACC_FIXED] < 0 and ten[t, TEN_HOME] == HOME_OUTER:
+        apart = work[W_FOREIGN, o] & stored if write else ~acc[a, ACC_TOUCH]
+        for column in range(4):
+            counts[a, column] = in_waves(
+                counts[a, column], apart, rows[o], depth, work[W_TREE, o], loops, cores
+            )
+    if write and ten[t, TEN_SPILLED] and not ten[t, TEN_EXPORTED] and not counts[t, X_LOST]:
         counts[a, WRITES] = 0  # dead before it is driven out
     if counts[a, X_FOUND]:
         counts[a, READS] = 0
@@ -203,12 +233,13 @@ def missed(ops, acc, axes, ten, extents, loops, rows, work, a, depth, far, count
     unfinished = counts[a, PARTIAL_WRITES] * ten[t, TEN_PARTIAL]
     in_sectors(acc, axes, ten, a, rows[o], depth, loops, extents, far, counts, X_DRAM_IN, X_DRAM_OUT)
     again = 1
-    if not acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
+    if not write and acc[a, ACC_FIXED] < 0:
         again = repeats(~acc[a, ACC_TOUCH], rows[o], depth, loops, extents)
-    counts[a, X_PLAIN_IN] = unfinished if acc[a, ACC_WRITE] else whole
-    counts[a, X_PLAIN_OUT] = whole + unfinished if acc[a, ACC_WRITE] else 0
-    counts[a, X_FIRST_IN] = 0 if acc[a, ACC_WRITE] else whole // again
-    counts[a, X_FIRST_OUT] = whole if acc[a, ACC_WRITE] else 0
+        again = in_waves(again, ~acc[a, ACC_TOUCH], rows[o], depth, work[W_TREE, o], loops, cores)
+    counts[a, X_PLAIN_IN] = unfinished if write else whole
+    counts[a, X_PLAIN_OUT] = whole + unfinished if write else 0
+    counts[a, X_FIRST_IN] = 0 if write else whole // again
+    counts[a, X_FIRST_OUT] = whole if write else 0
     counts[a, READS], counts[a, WRITES] = reads, writes
     counts[a, PARTIAL_READS], counts[a, PARTIAL_WRITES] = back, sums
 
@@ -223,32 +254,18 @@ def through_cache(ops, acc, axes, ten, extents, loops, rows, work, cores, near, 
     stay(ops, acc, axes, ten, extents, loops, rows, work, cores, share, counts)
     for t in range(ten.shape[0]):
         counts[t, X_LOST] = 0
+    stored = -1
+    for o in range(ops.shape[0]):
+        stored &= ~ops[o, OP_REDUCED]
     for a in range(acc.shape[0]):
         leads = acc[a, ACC_WRITE] == 0 and work[W_LEADER, a] == a
         counts[a, X_FOUND] = leads and is_found(acc, ten, rows, work, counts, a)
         if leads and not counts[a, X_FOUND]:
             counts[acc[a, ACC_TENSOR], X_LOST] = 1
         counts[a, X_DEPTH] = min(work[W_EFFECTIVE0, a], max(0, counts[a, X_KEPT]))
-    # The loops get the trips of one core: what the cores of a wave fetch at one time is fetched once, and what they
-    # store at one time, but for sums that they share: of these each has its own.
-    reduced = 0
-    for o in range(ops.shape[0]):
-        reduced |= ops[o, OP_REDUCED]
-    for writing in range(2):
-        for loop in range(loops.shape[0]):
-            d = loops[loop, LOOP_DIM]
-            if writing == 0:
-                loops[loop, LOOP_WHOLE] = loops[loop, LOOP_TRIPS]
-            loops[loop, LOOP_TRIPS] = loops[loop, LOOP_WHOLE]
-            if writing == 0 or not reduced >> d & 1:
-                loops[loop, LOOP_TRIPS] = -(-loops[loop, LOOP_WHOLE] // max(1, cores[d]))
-        for a in range(acc.shape[0]):
-            if acc[a, ACC_WRITE] == writing:
-                missed(ops, acc, axes, ten, extents, loops, rows, work, a, counts[a, X_DEPTH], far, counts)
-    for loop in range(loops.shape[0]):
-        loops[loop, LOOP_TRIPS] = loops[loop, LOOP_WHOLE]
-    if far <= near:  # a part of what passes on the other side
-        for a in range(acc.shape[0]):
+    for a in range(acc.shape[0]):
+        let_through(ops, acc, axes, ten, extents, loops, rows, work, cores, stored, a, far, counts)
+        if far <= near:  # a part of what passes on the other side
             counts[a, X_DRAM_IN] = min(counts[a, X_DRAM_IN], counts[a, X_IN])
             counts[a, X_DRAM_OUT] = min(counts[a, X_DRAM_OUT], counts[a, X_OUT])
 

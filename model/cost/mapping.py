@@ -32,6 +32,11 @@ _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew, by how many contractions there are (none, one, several); of how many each is the best; evaluations
 # to polish one.
 _DRAWS, _TRIES, _POLISHED = (1, 3, 6), 96, 160
+_DRAWS_SPLIT, _POLISHED_SPLIT = (
+    (1, 5, 6),
+    240,
+)  # where a group has several cores: how they are dealt is one more choice
+_WALKED = 60  # walks to polish the best one of several contractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +217,9 @@ def _polished(
     contractions = sum(role is not None for role in problem.roles)
     least = np.inf
     start, fits, begin = tile.copy(), score.copy(), best
-    for draw in range(_DRAWS[min(2, contractions)] + 1):
+    several = problem.machine.cores > 1
+    draws, budget = (_DRAWS_SPLIT, _POLISHED_SPLIT) if several else (_DRAWS, _POLISHED)
+    for draw in range(draws[min(2, contractions)] + 1):
         trial, mark, number = start.copy(), fits.copy(), begin
         if draw:
             number = s.scatter(
@@ -222,7 +229,7 @@ def _polished(
             )  # fmt: skip
         s.polish(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
-            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
+            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, budget, False,
             floor, trial, mark,
         )  # fmt: skip
         # Fitting and needless refetches are the score's; among equals the walk decides.
@@ -231,9 +238,20 @@ def _polished(
         cost = s.walked_cost(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
             unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark.copy(),
+            floor,
         )  # fmt: skip
         if not draw or mark[n.S_MISFIT] < score[n.S_MISFIT] or cost < s.WORTH * least:
             tile[:], score[:], best, least = trial, mark, number, cost
+    if (
+        contractions > 1
+    ):  # their steps alternate: the estimate is off by some percent, so the walk has the last word
+        score[n.S_COST] = least
+        s.polish(
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked, unit,
+            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _WALKED, True, floor,
+            tile, score,
+        )  # fmt: skip
+        least = float(score[n.S_COST])
     # A small last piece costs more than its share: even cuts, and one cut fewer, by the walk.
     for d in np.flatnonzero(sizes[:, 0] > 0).tolist():
         extent = problem.space.extents[d]
@@ -246,6 +264,7 @@ def _polished(
             cost = s.walked_cost(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
                 unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark,
+                floor,
             )  # fmt: skip
             fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_FETCHED]
             if fits and cost < s.WORTH * least:

@@ -25,13 +25,13 @@ from .sweep import (
     INDIRECT,
     LOOP_DIM,
     LOOP_STEP,
-    LOOP_TRIPS,
     ROLLING,
     SIMPLE,
     TEN_HOME,
     indirect_sum,
     piece_end,
     pieces,
+    points_between,
     window_elements,
     window_span,
 )
@@ -51,14 +51,14 @@ def tile_bits(size, consecutive, inner, bits, sector):
     return size * rounded(inner, bits, sector)
 
 
-@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1])", borrows=True)
-def whole_axis(axes, x, row, depth, loops):
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def whole_axis(axes, x, row, depth, loops, extents):
     """The axis's elements where every tile has all of the tensor's, else 0."""
     if axes[x, AXIS_KIND] != SIMPLE or axes[x, AXIS_N] != axes[x, AXIS_A]:
         return 0
+    d = axes[x, AXIS_D0]
     for j in range(depth):
-        loop = row[j]
-        if loops[loop, LOOP_DIM] == axes[x, AXIS_D0] and loops[loop, LOOP_TRIPS] > 1:
+        if loops[row[j], LOOP_DIM] == d and loops[row[j], LOOP_STEP] < extents[d]:
             return 0
     return axes[x, AXIS_A]
 
@@ -82,28 +82,16 @@ def nested_runs(extent, d, row, depth, loops, consecutive, inner, bits, sector):
 )
 def simple_runs(axes, x, row, depth, loops, extents, inner, bits, sector):
     """Elements of a simple axis and bits in whole sectors, summed over its tiles."""
-    d, inside, step, offset, size = (
-        axes[x, AXIS_D0],
-        axes[x, AXIS_A],
-        axes[x, AXIS_B],
-        axes[x, AXIS_C],
-        axes[x, AXIS_N],
-    )
+    d, inside, step = axes[x, AXIS_D0], axes[x, AXIS_A], axes[x, AXIS_B]
     extent = extents[d]
     along, taken = 0, 0
     if inside < extent:  # borders: only the points between them
-        low, high = 0, -1
-        if step > 0:
-            low, high = -(offset // step), (size - 1 - offset) // step
-        elif step < 0:
-            low, high = -((size - 1 - offset) // -step), offset // -step
         begin = 0
         while begin < extent:
             end = piece_end(begin, extent, d, row, depth, loops)
-            here = min(high + 1, end) - max(low, begin)
-            if here > 0:
-                along += here
-                taken += tile_bits(here, abs(step) == 1 or here == 1, inner, bits, sector)
+            here = points_between(axes, x, begin, end)
+            along += here
+            taken += tile_bits(here, abs(step) == 1 or here == 1, inner, bits, sector)
             begin = end
         return along, taken
     consecutive = abs(step) <= 1
@@ -163,7 +151,7 @@ def sectored_bits(acc, axes, ten, a, row, depth, loops, extents, elements, bits,
         return rounded(elements, bits, sector)
     inner = 1
     for x in range(acc[a, ACC_AXES_END] - 1, acc[a, ACC_AXES] - 1, -1):
-        whole = whole_axis(axes, x, row, depth, loops)
+        whole = whole_axis(axes, x, row, depth, loops, extents)
         if whole > 0:
             inner *= whole
             continue

@@ -64,11 +64,11 @@ def assess(
 @kernel(
     "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
-    " float64[::1], float64[::1], int64, float64[::1], int64[::1], float64[::1])"
+    " float64[::1], float64[::1], int64, float64[::1], int64[::1], float64[::1], float64)"
 )
 def walked_cost(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, tile, score,
+    independent, limits, tile, score, floor,
 ):  # fmt: skip
     """S_COST of one candidate with the seconds of the walk over its steps instead of the estimate; fills ``score``."""
     operators, dims = ops.shape[0], extents.size
@@ -81,7 +81,7 @@ def walked_cost(
     spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
     assess(
         ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-        independent, limits, counts, points, rows, work, length, split, spans, tile, score, 0.0,
+        independent, limits, counts, points, rows, work, length, split, spans, tile, score, floor,
     )  # fmt: skip
     if score[S_MISFIT] > 0.0:
         return score[S_COST]
@@ -89,7 +89,7 @@ def walked_cost(
     for o in range(operators):
         for j in range(work[W_LENGTH, o]):
             length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
-        moved = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows)
+        moved = registers_bytes(ops, acc, axes, ten, mat, o, float(points[o]), held, length, loops, rows)
         onchip[o] = moved / max(1, points[o])
         length[:] = extents
     cores = split.copy()
@@ -183,16 +183,18 @@ def scatter(
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
-    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, float64, int64[::1], float64[::1])"
+    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, boolean, float64, int64[::1],"
+    " float64[::1])"
 )
 def polish(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, sizes, budget, floor, tile, score,
+    independent, limits, sizes, budget, walking, floor, tile, score,
 ):  # fmt: skip
     """Improve `tile` and its `score` dim by dim, each on its own: by any of its sizes, by one unit, by a pair.
 
     ``sizes`` int64[dims, most]: what may be tried (0: nothing). A pair raises one dim and lowers another: what is left
-    where the buffer is full. Returns the evaluations; `path`, `lengths` and `loops` are those of the last one.
+    where the buffer is full. ``walking``: by the walk over the steps. Returns the evaluations; `path`, `lengths` and
+    `loops` are those of the last one.
     """
     dims = extents.size
     rows = np.zeros_like(path)
@@ -230,11 +232,18 @@ def polish(
                         size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
                     if size[d] < 1 or size[d] > extents[d] or (pairs == 0 and size[d] == tile[d]):
                         continue
-                    spent += assess(
-                        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
-                        vector, mach, independent, limits, counts, points, rows, work, length, split, spans, size, here,
-                        floor,
-                    )  # fmt: skip
+                    spent += 1
+                    if walking:
+                        here[S_COST] = walked_cost(
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
+                            rate, vector, mach, independent, limits, size, here, floor,
+                        )  # fmt: skip
+                    else:
+                        assess(
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
+                            rate, vector, mach, independent, limits, counts, points, rows, work, length, split, spans,
+                            size, here, floor,
+                        )  # fmt: skip
                     if better(here, best) and (
                         here[S_COST] < WORTH * best[S_COST]
                         or here[S_REFETCH] < best[S_REFETCH]
