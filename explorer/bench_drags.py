@@ -2,7 +2,7 @@
 
 Knows the window and how a hand acts on its canvas. Times run from the move of the pointer that made the last plan of
 the drag to the header's figure of that very plan, painted. A first pass clears all caches before every drag, so that
-every group, and the unfused plan, is solved anew; a second one does not, as when someone works.
+every group is solved anew; a second one does not, as when someone works.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def skips(result: CostResult, pair: Pair) -> bool:
     """Whether traffic between these levels passes by one in between: what the registers spill outwards."""
     machine = result.request.accelerator
     inner_is_memory = any(level.name == pair[1] for level in machine.memory)
-    return not inner_is_memory and pair[0] != machine.buffer.name
+    return not inner_is_memory and pair[0] != machine.buffers[-1].name
 
 
 def level_pairs(result: CostResult) -> tuple[Pair, ...]:
@@ -134,8 +134,7 @@ class Digest:
     read, written : int64[groups, pairs], bytes.
     crosses : bool[groups, pairs], whether the group has traffic between the levels, be it of no byte.
     operator_bytes : float64[operators], bytes that each moves from and to DRAM.
-    latency_s : float64[groups].
-    live, limit, spilled : int64[groups], of `RegisterUse`.
+    figures : int64[groups, 3], of `RegisterUse`: live, limit, and spilled bytes.
     looks : float64[groups, 3], what the canvas writes and draws of a group: latency, spilled bytes, and a number
         for how it does not fit, 0 where it fits.
     demand : what one request asks of DRAM, phase by phase.
@@ -147,10 +146,7 @@ class Digest:
     written: Figures
     crosses: NDArray[np.bool_]
     operator_bytes: NDArray[np.float64]
-    latency_s: NDArray[np.float64]
-    live: Figures
-    limit: Figures
-    spilled: Figures
+    figures: Figures
     looks: NDArray[np.float64]
     demand: Demand
 
@@ -162,20 +158,61 @@ class Digest:
             last = before.result.request
             same = last.graph is request.graph and last.accelerator is request.accelerator
             before = before if same and last.precision == request.precision else None
-        traffic = None if before is None else _patched(result, before)
+        rows = np.full(len(groups), -1) if before is None else _rows_before(result, before)
+        traffic = None if before is None else _patched(result, before, rows)
         if traffic is None:
             traffic = _summed(result)
-        uses = [group.registers for group in groups]
-        latency_s = np.array([group.latency_s for group in groups], dtype=np.float64)
-        live = np.array([use.live for use in uses], dtype=np.int64)
-        limit = np.array([use.limit for use in uses], dtype=np.int64)
-        spilled = np.array([use.spilled_bytes for use in uses], dtype=np.int64)
-        unfit = np.array([0 if group.infeasible is None else hash(group.infeasible) for group in groups])
-        looks = np.stack([latency_s, spilled, unfit], axis=1).astype(np.float64)
-        return cls(result, *traffic, latency_s, live, limit, spilled, looks, Demand.of(result))
+        new = np.flatnonzero(rows < 0).tolist()
+        figures = np.zeros((len(groups), 3), dtype=np.int64)
+        looks = np.zeros((len(groups), 3), dtype=np.float64)
+        if before is not None:
+            figures, looks = before.figures[rows], before.looks[rows]
+        for index in new:
+            group = groups[index]
+            use, unfit = group.registers, group.infeasible
+            figures[index] = use.live, use.limit, use.spilled_bytes
+            looks[index] = group.latency_s, use.spilled_bytes, 0 if unfit is None else hash(unfit)
+        return cls(result, *traffic, figures, looks, Demand.of(result))
+
+    @property
+    def latency_s(self) -> NDArray[np.float64]:
+        """float64[groups]."""
+        return self.looks[:, 0]
+
+    @property
+    def live(self) -> Figures:
+        """int64[groups], of `RegisterUse`."""
+        return self.figures[:, 0]
+
+    @property
+    def limit(self) -> Figures:
+        """int64[groups], of `RegisterUse`."""
+        return self.figures[:, 1]
+
+    @property
+    def spilled(self) -> Figures:
+        """int64[groups], bytes, of `RegisterUse`."""
+        return self.figures[:, 2]
 
 
 _Sums = tuple[tuple[Pair, ...], Figures, Figures, NDArray[np.bool_], NDArray[np.float64]]
+
+
+def _rows_before(result: CostResult, before: Digest) -> NDArray[np.int64]:
+    """Per group its index in the digest before; -1 where that does not know it, or knows it under other knobs."""
+    known = before.result.groups
+    at = {group.operators[0]: index for index, group in enumerate(known)}
+    out: list[int] = []
+    for group in result.groups:
+        operators = group.operators
+        row = at.get(operators[0], -1)
+        if row >= 0:
+            last, traffic = known[row], group.traffic
+            # Groups whose traffic is no row at all share their empty tuple: what else they have tells them apart.
+            same = last.traffic is traffic and (bool(traffic) or last.registers is group.registers)
+            row = row if same and last.operators == operators else -1
+        out.append(row)
+    return np.array(out, dtype=np.int64)
 
 
 def _summed(result: CostResult) -> _Sums:
@@ -193,22 +230,8 @@ def _summed(result: CostResult) -> _Sums:
     return sums
 
 
-def _patched(result: CostResult, before: Digest) -> _Sums | None:
-    """Only the groups added up that `before` does not know; None where other levels are crossed now."""
-    known = before.result.groups
-    at = {group.operators[0]: index for index, group in enumerate(known)}
-    rows = np.array(
-        [
-            row
-            if (row := at.get(group.operators[0], -1)) >= 0
-            # Also groups whose traffic is no row at all share their empty tuple: these are told by their members.
-            and known[row].traffic is group.traffic
-            and known[row].operators == group.operators
-            else -1
-            for group in result.groups
-        ],
-        dtype=np.int64,
-    )
+def _patched(result: CostResult, before: Digest, rows: NDArray[np.int64]) -> _Sums | None:
+    """Only the groups added up that `before` does not know (`rows`); None where other levels are crossed now."""
     sums: _Sums = (
         before.pairs,
         before.read[rows],

@@ -45,6 +45,7 @@ NEEDS_KERNELS = (
     Lane.PLAN,
     Lane.COST,
     Lane.SERVING,
+    Lane.UNFUSED,
     Lane.RELAYOUT,
     Lane.EXACT,
     Lane.QUESTION,

@@ -120,12 +120,22 @@ class Engine:
         return starting_plan(graph).plan
 
     def simulate(self, request: CostRequest) -> CostResult:
-        """Cost of one plan; groups that were seen before come from the cache."""
+        """Cost of one plan; groups that were seen before come from the cache.
+
+        The unfused plan is beside it where it is known: `beside_unfused` makes it so.
+        """
         from model.cost.simulate import GroupCache, simulate
 
         if self._cache is None:
             self._cache = GroupCache()
-        return simulate(request, self._cache)
+        return simulate(request, self._cache, with_unfused=False)
+
+    def beside_unfused(self, result: CostResult) -> Iterator[CostResult | None]:
+        """`result` with the unfused plan beside it, after slices that end in None."""
+        from model.cost.simulate import beside_unfused
+
+        if self._cache is not None:
+            yield from beside_unfused(result, self._cache)
 
     def digest(self, result: CostResult) -> Digest:
         """What the window draws of a result; groups as in the last one come from there."""
@@ -138,7 +148,7 @@ class Engine:
 
         if self._alone is None:
             self._alone = GroupCache()
-        return simulate(request, self._alone)
+        return simulate(request, self._alone, with_unfused=False)
 
     def tail(self, request: ServingRequest) -> Iterator[ServingResult | Blame | None]:
         """The tail of one plan under a load, a slice of under 100 ms at each step.

@@ -89,8 +89,10 @@ def metrics(
     base = baseline.totals if baseline is not None else None
     label = f"vs {baseline.label}" if baseline is not None else ""
 
-    def delta(value: float, against: float | None, kind: str, higher_is_better: bool) -> tuple[str, str, str]:
-        if against is None:
+    def delta(
+        value: float | None, against: float | None, kind: str, higher_is_better: bool
+    ) -> tuple[str, str, str]:
+        if value is None or against is None:
             return "", "", ""
         text = look.fmt_delta(value, against, kind)
         if text in ("±0", look.NO_NUMBER):

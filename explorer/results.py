@@ -1,7 +1,8 @@
 """Results of the plan that is shown: asked for in the background, taken when newer than what is there.
 
-Knows the engine, the runner and the order of questions: cost first, then the first estimate of the tail, its exact
-replay in slices, the baseline's own numbers and, at rest, what the tail is owed to. Must not know how a plan is edited.
+Knows the engine, the runner and the order of questions: cost first, then the first estimate of the tail, the unfused
+plan beside it (once per epoch), the tail's exact replay in slices, the baseline's own numbers and, at rest, what the
+tail is owed to. Must not know how a plan is edited.
 Of one epoch (same graph, machine, load) an answer is accepted when it is newer than the one shown: accepting only the
 newest would starve the display in a drag. Of one plan the exact tail is newer than its first estimate.
 """
@@ -30,6 +31,7 @@ UNFUSED = "unfused"
 
 TITLES = {
     Lane.SERVING: "Estimating the tail",
+    Lane.UNFUSED: "Simulating the unfused plan",
     Lane.EXACT: "Replaying every request",
     Lane.BASELINE: "Computing the baseline",
     Lane.DRIVERS: "Splitting the tail over its drivers",
@@ -137,9 +139,11 @@ class Results(QObject):
     def pin(self, baseline: Baseline) -> None:
         """Take deltas against another plan; what is known of it is used at once."""
         cost = self.cost
-        if cost is not None and cost.request.plan == baseline.plan:
+        if cost is not None and cost.baseline is not None and cost.request.plan == baseline.plan:
             serving = None if self.serving_is_behind else self.serving
             baseline = replace(baseline, totals=cost.totals, serving=serving)
+        elif cost is not None and baseline.label == UNFUSED:
+            baseline = replace(baseline, totals=cost.baseline)
         self.baseline = baseline
         self.baseline_changed.emit()
         self._ask_baseline()
@@ -174,10 +178,10 @@ class Results(QObject):
         if epoch != self._epoch or result.request.revision <= shown:
             return
         self.digest = digest
-        baseline = self.baseline
-        if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
-            self.baseline = replace(baseline, totals=result.baseline)
-            self.baseline_changed.emit()
+        if result.baseline is None:
+            self._ask_unfused(result, epoch)
+        else:
+            self._know_unfused(result.baseline)
         self.cost_changed.emit(result)
         followed, here = self._followed, (result.request.revision, self._load_epoch)
         if self._runner.has_waiting(Lane.COST) or followed[0] > here[0]:
@@ -186,6 +190,37 @@ class Results(QObject):
             self._ask_baseline()
         else:  # it does not fit, or the load is another one by now
             self._ask_serving()
+
+    def _ask_unfused(self, result: CostResult, epoch: int) -> None:
+        """Put the unfused plan beside a result that came without: nothing that the hand waits for needs it."""
+        self._runner.submit(
+            self._sliced(
+                Lane.UNFUSED,
+                self._engine.beside_unfused(result),
+                lambda answer, lane: lane if epoch == self._epoch else None,
+                lambda beside: self._take_beside(beside, epoch),
+                lambda fault: self._fail("baseline", fault, epoch == self._epoch),
+            )
+        )
+
+    def _take_beside(self, result: CostResult, epoch: int) -> None:
+        if epoch != self._epoch or result.baseline is None:
+            return
+        self._know_unfused(result.baseline)
+        digest = self.digest
+        if digest is None or digest.result.baseline is not None:
+            return
+        if digest.result.request.revision == result.request.revision:
+            self.digest = replace(digest, result=result)
+            self.cost_changed.emit(result)
+        else:  # a newer one came meanwhile, and its question gave way to this one's next slice
+            self._ask_unfused(digest.result, epoch)
+
+    def _know_unfused(self, totals: Totals) -> None:
+        baseline = self.baseline
+        if baseline is not None and baseline.totals is None and baseline.label == UNFUSED:
+            self.baseline = replace(baseline, totals=totals)
+            self.baseline_changed.emit()
 
     # -- serving -----------------------------------------------------------------------------------
     def _ask_serving(self) -> None:
@@ -278,10 +313,14 @@ class Results(QObject):
         baseline, load = self.baseline, self.load
         if baseline is None:
             return
+        totals = baseline.totals
         unserved = load is not None and (baseline.serving is None or baseline.serving.first_estimate)
-        complete = baseline.totals is not None and not (unserved and baseline.totals.feasible)
+        if totals is None:
+            lacking = unserved or baseline.label != UNFUSED  # whose totals come by themselves
+        else:
+            lacking = unserved and totals.feasible
         request = self._request_for(baseline.plan)
-        if complete or request is None:
+        if not lacking or request is None:
             return
         epoch = self._load_epoch
         self._baseline_asked += 1
@@ -308,6 +347,10 @@ class Results(QObject):
     ) -> Iterator[Baseline | None]:
         """The baseline with its totals, then with its tail as that gets better; on the worker."""
         cost = self._engine.simulate(request)
+        if cost.baseline is None:
+            for beside in self._engine.beside_unfused(cost):
+                cost = beside or cost
+                yield None
         known = replace(baseline, totals=cost.totals)
         yield known
         if load is None or not cost.totals.feasible:

@@ -31,16 +31,17 @@ class Lane(IntEnum):
     PLAN = 3  # propose a starting plan
     COST = 4  # what the hand is waiting for
     SERVING = 5  # the first estimate of the tail
-    ROWS = 6  # of a table that goes through every operator or tensor
-    RELAYOUT = 7  # place them again after an edit: the numbers go first
-    EXACT = 8  # the tail, replayed exactly
-    QUEUE = 9  # the replay over time
-    QUESTION = 10  # what if, asked by the hand
-    BASELINE = 11  # the pinned plan's own numbers
-    GRADIENT = 12  # what every boundary would change
-    MAP = 13  # tile against tile
-    INDEX = 14  # what find searches
-    DRIVERS = 15  # what the tail is owed to
+    UNFUSED = 6  # the unfused plan's numbers, which stand beside every plan's
+    ROWS = 7  # of a table that goes through every operator or tensor
+    RELAYOUT = 8  # place them again after an edit: the numbers go first
+    EXACT = 9  # the tail, replayed exactly
+    QUEUE = 10  # the replay over time
+    QUESTION = 11  # what if, asked by the hand
+    BASELINE = 12  # the pinned plan's own numbers
+    GRADIENT = 13  # what every boundary would change
+    MAP = 14  # tile against tile
+    INDEX = 15  # what find searches
+    DRIVERS = 16  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from . import made_results
 class HandEngine(Engine):
     """Latency follows the number of groups, so that every edit shows; nothing is compiled.
 
+    As the real one, it tells of the unfused plan of a graph only after it was asked to put that beside a result.
+
     Attributes
     ----------
     gate : cleared: cost requests wait for it, as a slow computation would.
@@ -47,6 +49,7 @@ class HandEngine(Engine):
         self.exact_gate = threading.Event()
         self.exact_gate.set()
         self.slices = 0
+        self._beside: OperatorGraph | None = None  # whose unfused plan is known
 
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
@@ -75,7 +78,16 @@ class HandEngine(Engine):
             request.graph, request.plan, request.revision, scale=0.5 + len(request.plan.groups) / 8
         )
         result = replace(result, request=request)
-        return result if self.unfit else made_results.fitting(result)
+        result = result if self.unfit else made_results.fitting(result)
+        return result if self._beside is request.graph else alone(result)
+
+    def beside_unfused(self, result: CostResult) -> Iterator[CostResult | None]:
+        yield None
+        self._beside = result.request.graph
+        whole = made_results.cost(result.request.graph)
+        reduction = whole.totals.launch_overhead_reduction
+        totals = replace(result.totals, launch_overhead_reduction=reduction)
+        yield replace(result, totals=totals, baseline=whole.baseline)
 
     def simulate_alone(self, request: CostRequest) -> CostResult:
         return made_results.fitting(made_results.cost(request.graph, request.plan, request.revision))
@@ -97,6 +109,11 @@ class HandEngine(Engine):
 
     def load_kernels(self) -> None:
         pass
+
+
+def alone(result: CostResult) -> CostResult:
+    """The same without the unfused plan beside it."""
+    return replace(result, totals=replace(result.totals, launch_overhead_reduction=None), baseline=None)
 
 
 def workload(name: str = "azure-code") -> Workload:

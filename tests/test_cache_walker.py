@@ -143,11 +143,14 @@ def counted(seed: int) -> dict[tuple[int, int, int], tuple[int, int]]:
     """What the closed form says, in the walker's shape."""
     nest, cached, machine = case(seed)
     arrays = pack(nest)
-    counts, points = np.zeros((2, len(arrays.acc), 4), np.int64), np.zeros(len(arrays.ops), np.int64)
+    counts, points = (
+        np.zeros((arrays.levels, len(arrays.acc), 4), np.int64),
+        np.zeros(len(arrays.ops), np.int64),
+    )
     rows, work = workspace(arrays)
     measure(
         arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
-        arrays.levels, arrays.stages, 1, counts[0], counts[1], points, np.zeros(2, np.int64), rows, work,
+        arrays.levels, arrays.stages, 1, counts, points, np.zeros(arrays.levels, np.int64), rows, work,
     )  # fmt: skip
     cores = np.array(cached.cores, np.int64)
     dram = crossing_module.crossing(machine, arrays, counts[0], rows, work, cores).dram.tolist()

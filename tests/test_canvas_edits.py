@@ -85,7 +85,7 @@ def assert_same_digest(digest: Digest) -> None:
     """A digest that took over rows of the one before is the digest of its result."""
     fresh = Digest.of(digest.result)
     assert digest.pairs == fresh.pairs
-    for name in ("read", "written", "crosses", "operator_bytes", "latency_s", "live", "spilled", "looks"):
+    for name in ("read", "written", "crosses", "operator_bytes", "figures", "looks"):
         np.testing.assert_array_equal(getattr(digest, name), getattr(fresh, name), name)
     for name in ("begin_s", "end_s", "bytes_per_s", "kind", "group"):
         np.testing.assert_array_equal(getattr(digest.demand, name), getattr(fresh.demand, name), name)

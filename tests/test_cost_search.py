@@ -11,7 +11,7 @@ import pytest
 
 from model.cost import cycles as c
 from model.cost.counted import Counted
-from model.cost.homes import choose
+from model.cost.inwards import choose
 from model.cost.operands import Operands
 from model.cost.problem import pose
 from model.cost.result import CostRequest

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from model.cost import remembered
 from model.cost.document import simulate_document
 from model.cost.profile import burstiness, contention, service_phases
 from model.cost.result import PHASE_KINDS, CostRequest, CostResult
-from model.cost.simulate import GroupCache, simulate
+from model.cost.simulate import GroupCache, beside_unfused, simulate
+from model.cost.why import numbers, why
 from model.plan.edits import unfused
 from tests import worked
 
@@ -152,3 +156,42 @@ def test_a_cache_changes_nothing_but_the_work() -> None:
     other = simulate(CostRequest(request.graph, request.accelerator, unfused(request.graph)), cache)
     assert other.evaluated == 0  # the baseline solved them
     assert other.totals == other.baseline
+
+
+def test_the_unfused_plan_can_follow_the_cost_and_says_the_same() -> None:
+    request = CostRequest(worked.graph(), worked.machine(), worked.fused())
+    cache = GroupCache()
+    alone = simulate(request, cache, with_unfused=False)
+    assert alone.evaluated == 1 and alone.baseline is None
+    assert alone.totals.launch_overhead_reduction is None
+    *slices, whole = beside_unfused(alone, cache)
+    assert slices == [None, None] and whole is not None  # two operators of different structure
+    fresh = simulate(request)
+    assert (whole.totals, whole.baseline) == (fresh.totals, fresh.baseline)
+    again = simulate(request, cache, with_unfused=False)
+    assert (again.totals, again.baseline) == (fresh.totals, fresh.baseline)  # it is known by now
+
+
+def test_a_card_says_what_is_known_without_the_unfused_plan() -> None:
+    alone = simulate(
+        CostRequest(worked.graph(), worked.machine(), worked.fused()), GroupCache(), with_unfused=False
+    )
+    for number in numbers(alone):
+        assert not any(figure.name == "unfused" for figure in why(alone, number).inputs)
+    assert why(alone, "launch_overhead_reduction").value.value == "not known yet"
+    assert simulate_document(alone)["baseline"] is None
+
+
+def test_the_unfused_plan_of_a_graph_that_the_cache_forgot_meanwhile_does_not_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = CostRequest(worked.graph(), worked.machine(), worked.fused())
+    cache = GroupCache()
+    slices = beside_unfused(simulate(request, cache, with_unfused=False), cache)
+    assert next(slices) is None
+    monkeypatch.setattr(remembered, "_REMEMBERED", 0)
+    few = replace(request, graph=replace(request.graph, operators=request.graph.operators[:0]))
+    cache.scope(few)
+    assert list(slices) == []
+    monkeypatch.undo()
+    assert simulate(request, cache).totals == simulate(request).totals

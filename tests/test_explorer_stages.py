@@ -11,7 +11,7 @@ from explorer.load import Load
 from model.serving.streams import Objective, Stream
 
 from . import made_results
-from .explorer_engine import HandEngine, workload
+from .explorer_engine import HandEngine, alone, workload
 from .test_explorer_document import merged, settle
 
 LIMIT_MS = 20_000
@@ -42,6 +42,48 @@ def test_an_estimate_then_the_exact_tail_then_its_drivers(qtbot, document):
     settle(qtbot, document)
     settle(qtbot, document)
     assert not document.baseline.serving.first_estimate
+
+
+def test_the_unfused_plan_comes_beside_the_cost_after_the_estimate_and_once(qtbot):
+    engine = HandEngine()
+    engine.estimates = True
+    document = Document(engine=engine)
+    seen: list[str] = []
+    document.cost_changed.connect(
+        lambda cost: seen.append("cost" if cost.baseline is None else "beside") if cost else None
+    )
+    document.serving_changed.connect(
+        lambda tail: seen.append("estimate" if tail.first_estimate else "exact") if tail else None
+    )
+    document.set_accelerator(made_results.machine())
+    document.set_workload(workload())
+    document.set_graph(made_results.chain(), made_results.plan())
+    try:
+        settle(qtbot, document)
+        assert seen[:2] == ["cost", "estimate"]
+        assert sorted(seen[2:]) == ["beside", "exact"]  # here the worker is faster than a turn of the window
+        assert document.cost.totals.launch_overhead_reduction == 0.6
+        assert document.baseline.totals.launch_overhead_reduction is not None
+        document.commit(merged(document.plan, 0), "Fuse")
+        settle(qtbot, document)
+        assert seen[4:] == ["beside", "estimate", "exact"]
+    finally:
+        assert document.close()
+
+
+def test_a_newer_cost_that_came_before_the_unfused_plan_gets_it_as_well(qtbot, document):
+    settle(qtbot, document)
+    results, whole = document.results, document.digest.result
+    bare = alone(whole)
+    results.digest = replace(document.digest, result=bare)
+    results._take_beside(replace(whole, request=replace(whole.request, revision=0)), results.epoch)
+    assert document.cost is bare  # not its numbers
+    settle(qtbot, document)
+    assert document.cost.baseline is not None and document.cost.request is bare.request
+    results.digest = replace(document.digest, result=bare)
+    results._take_beside(whole, results.epoch - 1)
+    settle(qtbot, document)
+    assert document.cost is bare  # of another graph or machine
 
 
 def test_an_edit_ends_the_exact_replay_of_the_plan_before(qtbot, document):

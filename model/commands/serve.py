@@ -210,5 +210,5 @@ def _planned(
     inputs["hardware"] = {"name": machine.name, "digest": machine.digest}
     inputs["plan"] = {"path": arguments.plan if start is None else start.source}
     inputs["bindings"] = dict(graph.bindings)
-    result = simulate(CostRequest(graph, machine, plan, arguments.precision))
+    result = simulate(CostRequest(graph, machine, plan, arguments.precision), with_unfused=False)
     return profiles_of(workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims}))

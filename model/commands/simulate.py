@@ -138,6 +138,7 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
 
 def _totals(result: CostResult) -> str:
     now, before = result.totals, result.baseline
+    assert before is not None and now.launch_overhead_reduction is not None  # `run` asked for both
     moved, moved_before = _dram(now), _dram(before)
     rows = [
         ["", "this plan", "unfused", "change"],

@@ -13,15 +13,14 @@ L_CAPACITY, L_CORES, L_REGISTERS, L_DOUBLE, L_STAGES, L_ROOM = 0, 1, 2, 3, 4, 5
 L_THREADS, L_BLOCKS, L_BLOCK_THREADS, L_THREAD_BYTES, L_FILE = 6, 7, 8, 9, 10
 L_LISTED = 11  # dims at the head of every order that the user listed
 L_LEVELS = 12  # 2 with registers; 0 without: element loops are not in the arrays
-L_NEAR, L_FAR, L_SHARE = (
-    13,
-    14,
-    15,
-)  # sectors next to the buffer and at DRAM, and of a cache, in bytes (`hits.cross`)
-LIMITS = 16
-# What is asked of an access, ``asked`` int64[accesses, ASKED]: depth at the buffer (-1: none), home of its tensor.
-A_DEPTH, A_HOME = 0, 1
-ASKED = 2
+L_FURTHER = 13  # 1: a buffer inside another one
+# Bytes of sectors next to the buffer and at DRAM, and of a cache: as `hits.cross` takes them.
+L_NEAR, L_FAR, L_SHARE = 14, 15, 16
+LIMITS = 17
+# What is asked of an access, ``asked`` int64[accesses, ASKED]: depth at the buffer (-1: none), home of its tensor; of
+# the buffer outside the depth, for it holds no less, and whether it has room for unfinished sums of the tensor.
+A_DEPTH, A_HOME, A_LEAST, A_WIDE = 0, 1, 2, 3
+ASKED = 4
 # An operator's steps by how many loops go on, ``spans`` float64[2 depths, SPAN_COLUMNS]: steps of the busiest core,
 # cores that have a tile of their own, and what is moved where so many loops stand outside the tile: bytes of one core's
 # port, then of DRAM and of the cache for all cores at work; for the loads, the loads of the tail, the stores of both.

@@ -104,6 +104,17 @@ def crossing(
     )
 
 
+def passing(arrays: NestArrays, counts: Ints, rows: Ints, work: Ints, level: int, sector_bytes: int) -> Ints:
+    """Bits of every access, inwards and outwards, that cross pair `level` in whole sectors of the level outside."""
+    crossed = np.zeros((arrays.acc.shape[0], h.CROSSED), np.int64)
+    crossed[:, :4] = counts
+    h.cross_pair(
+        arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, rows,
+        work[k.W_EFFECTIVE0 + k.W_PAIR * level], level, sector_bytes, crossed,
+    )  # fmt: skip
+    return crossed[:, (h.X_IN, h.X_OUT)]
+
+
 def _take_held(
     arrays: NestArrays, plain: Ints, first: Ints, dram: Ints, warm: frozenset[int], kept: frozenset[int]
 ) -> None:

@@ -156,7 +156,7 @@ def simulate_document(result: CostResult, serving: Mapping[str, Any] | None = No
         "tool": TOOL,
         "inputs": inputs_document(result.request),
         "totals": totals_document(result.totals),
-        "baseline": totals_document(result.baseline),
+        "baseline": None if result.baseline is None else totals_document(result.baseline),
         "groups": [group_document(result, i) for i in range(len(result.groups))],
         "plan": plan_document(result.request.graph, result.request.plan),
         "burst_window_s": BURST_WINDOW_S,

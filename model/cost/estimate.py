@@ -327,6 +327,7 @@ def estimate(
         for j in range(deepest):
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
+            padded = -(-length[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             length[d] = loops[loop, LOOP_STEP]
             leading = leading and (independent >> d & 1) != 0
             share = split[d] if leading else 1
@@ -334,7 +335,7 @@ def estimate(
             spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
             along = tiles_along(loops, rows, o, j, extents, spans)
             steps *= along
-            whole *= along if share > 1 else -(-extents[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
+            whole *= along if share > 1 else padded
         for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):  # the mean over its tiles
             d = axes[x, AXIS_D0]
             whole_axis = axis_sum(axes, x, rows[o], deepest, loops, extents)

@@ -59,12 +59,12 @@ WIDE_LOOPS = LOOP_COLUMNS + 1
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64,"
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64, int64,"
     " int64[:,::1], int64, int64)",
     borrows=True,
 )
-def in_sectors(acc, axes, ten, a, row, depth, loops, extents, sector_bytes, counts, into, out):
-    """Bits of access `a` in whole sectors from its counts, into the columns `into` and `out`."""
+def in_sectors(acc, axes, ten, a, row, depth, loops, extents, level, sector_bytes, counts, into, out):
+    """Bits of access `a` in whole sectors from its counts at a pair of levels, into the columns `into` and `out`."""
     t = acc[a, ACC_TENSOR]
     bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
     reads, writes = counts[a, READS], counts[a, WRITES]
@@ -72,11 +72,27 @@ def in_sectors(acc, axes, ten, a, row, depth, loops, extents, sector_bytes, coun
     if sector_bytes > 1:
         sector, part = 8 * sector_bytes, counts[a, PARTIAL_WRITES]
         if wide > 0:
-            wide = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, reads + writes, bits, sector)
+            wide = sectored_bits(
+                acc, axes, ten, a, row, depth, loops, extents, level, reads + writes, bits, sector
+            )
         if sums > 0:
-            sums = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, part, partial, sector)
+            sums = sectored_bits(acc, axes, ten, a, row, depth, loops, extents, level, part, partial, sector)
     counts[a, into] = sums if acc[a, ACC_WRITE] else wide
     counts[a, out] = wide + sums if acc[a, ACC_WRITE] else 0
+
+
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1], int64, int64,"
+    " int64[:,::1])",
+    borrows=True,
+)
+def cross_pair(acc, axes, ten, extents, loops, rows, depths, level, sector_bytes, counts):
+    """X_IN and X_OUT of every access at one pair of levels, of which the outer one moves whole sectors."""
+    for a in range(acc.shape[0]):
+        row = rows[acc[a, ACC_OPERATOR]]
+        in_sectors(
+            acc, axes, ten, a, row, depths[a], loops, extents, level, sector_bytes, counts, X_IN, X_OUT
+        )
 
 
 @kernel(
@@ -218,7 +234,7 @@ def let_through(ops, acc, axes, ten, extents, loops, rows, work, cores, stored, 
         counts[a, PARTIAL_WRITES],
     )
     write = acc[a, ACC_WRITE] != 0
-    count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
+    count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, depth, counts, rows, work)
     if acc[a, ACC_FIXED] < 0 and ten[t, TEN_HOME] == HOME_OUTER:
         apart = work[W_FOREIGN, o] & stored if write else ~acc[a, ACC_TOUCH]
         for column in range(4):
@@ -231,7 +247,7 @@ def let_through(ops, acc, axes, ten, extents, loops, rows, work, cores, stored, 
         counts[a, READS] = 0
     whole = (counts[a, READS] + counts[a, WRITES]) * ten[t, TEN_BITS]
     unfinished = counts[a, PARTIAL_WRITES] * ten[t, TEN_PARTIAL]
-    in_sectors(acc, axes, ten, a, rows[o], depth, loops, extents, far, counts, X_DRAM_IN, X_DRAM_OUT)
+    in_sectors(acc, axes, ten, a, rows[o], depth, loops, extents, 0, far, counts, X_DRAM_IN, X_DRAM_OUT)
     again = 1
     if not write and acc[a, ACC_FIXED] < 0:
         again = repeats(~acc[a, ACC_TOUCH], rows[o], depth, loops, extents)
@@ -286,10 +302,7 @@ def cross(ops, acc, axes, ten, extents, loops, rows, work, cores, near, far, sha
     near, far : bytes of a sector next to the buffer, and at DRAM.
     share : bytes of the cache between them that are this group's; -1: there is none.
     """
-    for a in range(acc.shape[0]):
-        o = acc[a, ACC_OPERATOR]
-        depth = work[W_EFFECTIVE0, a]
-        in_sectors(acc, axes, ten, a, rows[o], depth, loops, extents, near, counts, X_IN, X_OUT)
+    cross_pair(acc, axes, ten, extents, loops, rows, work[W_EFFECTIVE0], 0, near, counts)
     if share >= 0:
         through_cache(ops, acc, axes, ten, extents, loops, rows, work, cores, near, far, share, counts)
         return

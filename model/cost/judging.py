@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from ..compiled import kernel
 from .candidate import (
+    A_LEAST,
+    A_WIDE,
     L_CAPACITY,
     L_CORES,
     L_DOUBLE,
@@ -40,12 +42,19 @@ from .hits import X_DRAM_IN, X_DRAM_OUT, X_PLAIN_IN, X_PLAIN_OUT, cross
 from .retention import hoist, register_reach
 from .sweep import (
     ACC_DEPTH1,
+    ACC_OPERATOR,
     ACC_TENSOR,
     ACC_TOUCH,
+    ACC_WRITE,
+    HOME_OUTER,
+    LOOP_DIM,
     LOOP_TRIPS,
     OP_CONTRACTION,
     OP_END,
+    OP_OWN,
     OP_WRITES,
+    TEN_BITS,
+    TEN_HOME,
     TEN_PARTIAL,
     W_EFFECTIVE0,
     step_of,
@@ -55,6 +64,23 @@ from .traffic import (
     count_access,
     prepare,
 )
+
+
+@kernel(
+    "boolean(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def leaves_sums(ops, acc, ten, a, loops, rows, work):
+    """Whether output `a` is put down outside with unfinished sums."""
+    o = acc[a, ACC_OPERATOR]
+    if ten[acc[a, ACC_TENSOR], TEN_HOME] != HOME_OUTER:
+        return False
+    sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
+    for j in range(work[W_EFFECTIVE0, a]):
+        loop = rows[o, j]
+        if sums >> loops[loop, LOOP_DIM] & 1 and loops[loop, LOOP_TRIPS] > 1:
+            return True
+    return False
 
 
 @kernel(
@@ -73,7 +99,7 @@ def judge(
     The seconds are an estimate; the walk over the steps is done once, for the mapping that wins. ``counts`` int64[
     accesses, CROSSED] of `hits.cross`.
     """
-    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 2, points, rows, work)
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, 2, points, rows, work)
     for a in range(acc.shape[0]):
         register_reach(ops, acc, a, loops, rows, work)
     capacity, levels = int(limits[L_CAPACITY]), int(limits[L_LEVELS])
@@ -91,7 +117,7 @@ def judge(
     if peak > capacity:
         return
     for a in range(acc.shape[0]):
-        count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, work[W_EFFECTIVE0, a], counts, rows, work)
     peak = hoist(
         ops,
         acc,
@@ -111,6 +137,14 @@ def judge(
         rows,
         work,
     )
+    for a in range(acc.shape[0]):
+        if acc[a, ACC_WRITE] and asked[a, A_WIDE] == 0 and leaves_sums(ops, acc, ten, a, loops, rows, work):
+            o, t = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR]
+            elements = tile_elements(acc, a, axes, rows[o], asked[a, A_LEAST], loops, extents)
+            wider = elements * (ten[t, TEN_PARTIAL] - ten[t, TEN_BITS])
+            score[S_MISFIT] += (wider + 7) // 8
+    if score[S_MISFIT] > 0.0:
+        return
     split_cores(ops, loops, path, lengths, independent, int(limits[L_CORES]), split)
     cross(
         ops, acc, axes, ten, extents, loops, rows, work, split, int(limits[L_NEAR]), int(limits[L_FAR]),

@@ -35,8 +35,13 @@ class NestArrays:
     path: Ints
     lengths: Ints
     levels: int
-    stages: int
+    stages: Ints
     widest: int
+
+    @property
+    def buffers(self) -> int:
+        """Explicit on-chip levels, the registers aside."""
+        return self.stages.size
 
 
 def points_inside(axis: SimpleAxis, extent: int) -> int:
@@ -152,8 +157,8 @@ def pack(nest: Nest, widest: int = 64) -> NestArrays:
                 acc_rows.append(
                     (
                         o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
-                        len(axis_rows), shape, elements, access.depth[0], access.depth[-1],
-                        all(isinstance(axis, SimpleAxis) for axis in access.axes), earlier,
+                        len(axis_rows), shape, elements, all(isinstance(axis, SimpleAxis) for axis in access.axes),
+                        earlier, *_depths(access),
                     )
                 )  # fmt: skip
         begin = len(axis_rows)
@@ -169,7 +174,7 @@ def pack(nest: Nest, widest: int = 64) -> NestArrays:
     loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows], widest)
     return NestArrays(
         ops=np.array(op_rows, np.int64).reshape(-1, k.OP_COLUMNS),
-        acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_COLUMNS),
+        acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_DEPTH0 + max(2, levels)),
         axes=np.array(axis_rows, np.int64).reshape(-1, k.AXIS_COLUMNS),
         ten=np.array(ten, np.int64).reshape(-1, k.TEN_COLUMNS),
         extents=np.array(extents, np.int64),
@@ -177,9 +182,14 @@ def pack(nest: Nest, widest: int = 64) -> NestArrays:
         path=path,
         lengths=lengths,
         levels=levels,
-        stages=nest.stages,
+        stages=np.array((nest.stages, *nest.inner_stages), np.int64),
         widest=widest,
     )
+
+
+def _depths(access: NestAccess) -> tuple[int, ...]:
+    """The columns of the depths: at least two, the last one repeated."""
+    return access.depth if len(access.depth) > 1 else access.depth * 2
 
 
 def _operator_row(
@@ -191,7 +201,7 @@ def _operator_row(
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
         first + len(operator.reads), end, operator.tree_depth,
-        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
+        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain, 0,
     )  # fmt: skip
 
 
@@ -199,8 +209,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
     """Arrays of `nest`, which differs from the one of `base` in loops, depths, what tensors do, stages, splits."""
     acc, ten = base.acc.copy(), base.ten.copy()
     accesses = [access for operator in nest.operators for access in operator.reads + operator.writes]
-    acc[:, k.ACC_DEPTH0] = [access.depth[0] for access in accesses]
-    acc[:, k.ACC_DEPTH1] = [access.depth[-1] for access in accesses]
+    acc[:, k.ACC_DEPTH0 :] = [_depths(access) for access in accesses]
     ten[:, k.TEN_HOME] = [tensor.home for tensor in nest.tensors]
     ten[:, k.TEN_PINNED] = [tensor.pinned for tensor in nest.tensors]
     ten[:, k.TEN_SPILLED] = [tensor.spilled for tensor in nest.tensors]
@@ -221,7 +230,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
         path=path,
         lengths=lengths,
         levels=base.levels,
-        stages=nest.stages,
+        stages=np.array((nest.stages, *nest.inner_stages), np.int64),
         widest=base.widest,
     )
 
@@ -271,4 +280,5 @@ def _paths(nest: Nest, elements: list[int], widest: int) -> tuple[Ints, Ints, In
 def workspace(arrays: NestArrays) -> tuple[Ints, Ints]:
     """The ``rows`` and ``work`` arrays that `traffic.measure` needs."""
     width = max(arrays.ops.shape[0], arrays.acc.shape[0]) + 2
-    return np.zeros_like(arrays.path), np.zeros((k.WORK_ROWS, width), np.int64)
+    rows = k.WORK_ROWS + k.W_PAIR * max(0, arrays.levels - 2)
+    return np.zeros_like(arrays.path), np.zeros((rows, width), np.int64)

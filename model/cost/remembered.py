@@ -5,7 +5,7 @@ Knows how groups are solved and how a cache passes tensors from one to the next;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -177,20 +177,31 @@ class GroupCache:
             self._held[key] = self._prepared[id(solution)][1].solution(found, keeps)
         return self._held[key]
 
-    def unfused(self, scope: Scope) -> Sums:
-        """Every operator alone: a look at one of each structure."""
+    def solve_unfused(self, scope: Scope) -> Iterator[None]:
+        """Every operator alone, into ``scope.unfused`` and ``scope.baseline``: a structure solved at each step.
+
+        Ends without them where the cache forgot the scope between two steps.
+        """
+        if scope.unfused is not None:
+            return
         _, first, which = np.unique(
             np.array(scope.facts.operands.structure, np.int64), return_index=True, return_inverse=True
         )
         order = np.argsort(first)  # sums run in file order, whatever the cache has seen before
-        different = [self.solution(scope, FusionGroup((index,))) for index in first[order].tolist()]
-        which = np.argsort(order)[which]
-        if scope.machine.accelerator.cache is None:
-            return Sums(scope.machine.accelerator, different, which)
-        groups = [(index,) for index in range(len(which))]
-        return Sums.of(
-            scope.machine.accelerator, self.with_cache(scope, groups, [different[i] for i in which.tolist()])
-        )
+        different: list[Solution] = []
+        for index in first[order].tolist():
+            different.append(self.solution(scope, FusionGroup((index,))))
+            yield
+            if all(known is not scope for known in self._scopes.values()):
+                return
+        which, machine = np.argsort(order)[which], scope.machine.accelerator
+        if machine.cache is None:
+            scope.unfused = Sums(machine, different, which)
+        else:
+            groups = [(index,) for index in range(len(which))]
+            held_here = self.with_cache(scope, groups, [different[i] for i in which.tolist()])
+            scope.unfused = Sums.of(machine, held_here)
+        scope.baseline = scope.totals(scope.unfused)
 
 
 class Scope:
@@ -232,5 +243,4 @@ class Scope:
 
     def totals(self, sums: Sums) -> Totals:
         """CONTRACT's totals of a plan's sums."""
-        assert self.unfused is not None
         return sums.totals(self.compulsory_bytes, self.intermediate_bytes, self.unfused)

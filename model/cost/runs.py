@@ -21,7 +21,6 @@ from .sweep import (
     AXIS_D1,
     AXIS_KIND,
     AXIS_N,
-    HOME_OUTER,
     INDIRECT,
     LOOP_DIM,
     LOOP_STEP,
@@ -138,16 +137,17 @@ def window_runs(axes, x, row, depth, loops, extents, inner, bits, sector):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64, int64,"
-    " int64)",
+    " int64, int64)",
     borrows=True,
 )
-def sectored_bits(acc, axes, ten, a, row, depth, loops, extents, elements, bits, sector):
+def sectored_bits(acc, axes, ten, a, row, depth, loops, extents, level, elements, bits, sector):
     """Bits in whole sectors of the tiles of access `a` at `depth` that move `elements` elements of `bits` bits in all.
 
     Along the last axis that a loop cuts, a tile's elements are one run where they are consecutive, else each is
-    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs.
+    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs. ``level`` is the
+    pair of levels that they cross.
     """
-    if acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_HOME] != HOME_OUTER:  # one run
+    if acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_HOME] > level:  # one run
         return rounded(elements, bits, sector)
     inner = 1
     for x in range(acc[a, ACC_AXES_END] - 1, acc[a, ACC_AXES] - 1, -1):

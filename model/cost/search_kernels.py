@@ -85,12 +85,12 @@ def walked_cost(
     )  # fmt: skip
     if score[S_MISFIT] > 0.0:
         return score[S_COST]
-    onchip = np.zeros(operators, np.float64)
+    onchip = np.zeros((2, operators), np.float64)
     for o in range(operators):
         for j in range(work[W_LENGTH, o]):
             length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
         moved = registers_bytes(ops, acc, axes, ten, mat, o, float(points[o]), held, length, loops, rows)
-        onchip[o] = moved / max(1, points[o])
+        onchip[0, o] = moved / max(1, points[o])
         length[:] = extents
     cores = split.copy()
     for d in range(dims):
@@ -103,7 +103,7 @@ def walked_cost(
     steps = np.empty((1024, STEP_COLUMNS), np.float64)
     count = walk(
         ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
-        cores, np.array([-1.0, 0.0, 0.0]), toll, steps,
+        cores, np.array([-1.0, 0.0, 0.0]), toll, np.zeros((0, dims), np.int64), steps,
     )  # fmt: skip
     stages = int(score[S_STAGES])
     seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))
@@ -216,6 +216,7 @@ def polish(
             for d in range(dims):
                 if sizes[d, 0] == 0 or spent >= budget:
                     continue
+                largest = next_size(sizes, d, 1 << 62, -1)
                 for i in range(sizes.shape[1] + 2 if pairs == 0 else dims):
                     size[:] = tile
                     if pairs == 1:
@@ -230,7 +231,7 @@ def polish(
                         size[d] = sizes[d, i]
                     elif unit[d] > 1:
                         size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
-                    if size[d] < 1 or size[d] > extents[d] or (pairs == 0 and size[d] == tile[d]):
+                    if size[d] < 1 or size[d] > largest or (pairs == 0 and size[d] == tile[d]):
                         continue
                     spent += 1
                     if walking:

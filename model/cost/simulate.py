@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,15 +22,19 @@ from ..plan.plan import FusionGroup
 from .remembered import Facts, GroupCache, Scope
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Traffic
 from .solution import Solution
-from .sums import Sums
+from .sums import Sums, launch_overhead_reduction
 
 
-def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResult:
+def simulate(
+    request: CostRequest, cache: GroupCache | None = None, *, with_unfused: bool = True
+) -> CostResult:
     """The cost of `request.plan`, and of the unfused plan beside it.
 
     Parameters
     ----------
     cache : remembers solved groups between calls; the result is the same without one.
+    with_unfused : False: nothing is solved for the unfused plan, and the result only tells of it what the cache
+        knows; `beside_unfused` adds the rest.
 
     Raises
     ------
@@ -51,9 +55,9 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
     before = cache.evaluated
     with _no_collection():
         scope = cache.scope(request)
-        if scope.unfused is None or scope.baseline is None:
-            scope.unfused = cache.unfused(scope)
-            scope.baseline = scope.totals(scope.unfused)
+        if with_unfused:
+            for _ in cache.solve_unfused(scope):
+                pass
         cold: list[Solution] = []
         for group in request.plan.groups:
             known = scope.cold.get(group.operators[0])
@@ -75,6 +79,23 @@ def simulate(request: CostRequest, cache: GroupCache | None = None) -> CostResul
         seconds=time.perf_counter() - began,
         evaluated=cache.evaluated - before,
     )
+
+
+def beside_unfused(result: CostResult, cache: GroupCache) -> Iterator[CostResult | None]:
+    """`result` with the unfused plan beside it; a None before it for each structure that is solved on the way.
+
+    Between two of them the cache may serve other requests; where it forgot this one's graph for them, nothing comes.
+    """
+    scope = cache.scope(result.request)
+    for _ in cache.solve_unfused(scope):
+        yield None
+    if scope.baseline is None:
+        return
+    reduction = launch_overhead_reduction(
+        round(result.totals.launch_s * 1e9), round(scope.baseline.launch_s * 1e9)
+    )
+    totals = replace(result.totals, launch_overhead_reduction=reduction)
+    yield replace(result, totals=totals, baseline=scope.baseline)
 
 
 @contextmanager

@@ -17,6 +17,11 @@ from .solution import RESOURCE_NAMES, RESOURCE_SETS, Solution, balanced
 from .timing import launch_times, makespan
 
 
+def launch_overhead_reduction(launch_ns: int, unfused_ns: int) -> float:
+    """1 - launch overhead / that of the unfused plan; 0 where that has none (COST-MODEL 3)."""
+    return 1.0 - launch_ns / unfused_ns if unfused_ns else 0.0
+
+
 class Sums:
     """The groups of a plan in launch order: starts, ends and sums. Times are integer nanoseconds.
 
@@ -77,8 +82,8 @@ class Sums:
                     return balanced(chosen), 1.0 - end / now
         return names[best], gain
 
-    def totals(self, compulsory_bytes: int, intermediate_bytes: int, baseline: Sums) -> Totals:
-        """CONTRACT's totals; the graph's compulsory and intermediate bytes; `baseline`: the unfused plan's sums."""
+    def totals(self, compulsory_bytes: int, intermediate_bytes: int, unfused: Sums | None) -> Totals:
+        """CONTRACT's totals; the graph's compulsory and intermediate bytes; the unfused plan's sums, if known."""
         reads, writes = self._sum("dram_read_bytes"), self._sum("dram_write_bytes")
         moved = reads + writes
         operator_bytes = self._sum("operator_bytes")
@@ -96,9 +101,9 @@ class Sums:
             onchip_reuse_ratio=1.0 - moved / operator_bytes if operator_bytes else 0.0,
             reuse_factor=self._sum("operand_bytes") / moved if moved else 0.0,
             intermediate_onchip_share=min(1.0, self._sum("kept_bytes") / everything) if everything else 0.0,
-            launch_overhead_reduction=1.0 - self.launch_ns / baseline.launch_ns
-            if baseline.launch_ns
-            else 0.0,
+            launch_overhead_reduction=None
+            if unfused is None
+            else launch_overhead_reduction(self.launch_ns, unfused.launch_ns),
             compulsory_dram_bytes=compulsory_bytes,
             lower_bound_dram_bytes=self._sum("lower_bound_bytes"),
             spill_bytes=self._sum("spill_bytes"),

@@ -77,6 +77,15 @@ def _dram_sum(name: str, title: str, which: int) -> _Make:
     return card
 
 
+def _unfused(result: CostResult, name: str, unit: str = "") -> tuple[Figure, ...]:
+    """The same number of the unfused plan; nothing while that is not known."""
+    plan = result.baseline
+    if plan is None:
+        return ()
+    value = plan.dram_read_bytes + plan.dram_write_bytes if name == "dram_bytes" else getattr(plan, name)
+    return (Figure("unfused", value, unit),)
+
+
 def _by_group(result: CostResult, of: _Of) -> tuple[Share, ...]:
     return shares_of([(group_label(result, i), of(group)) for i, group in enumerate(result.groups)])
 
@@ -94,7 +103,7 @@ def _sum(name: str, title: str, unit: str, formula: str, of: _Of, note: str = ""
             title,
             Figure(title, getattr(result.totals, name), unit),
             formula,
-            (Figure("unfused", getattr(result.baseline, name), unit),),
+            _unfused(result, name, unit),
             _by_group(result, of),
             note,
         )
@@ -113,7 +122,7 @@ def _latency(result: CostResult) -> Card:
             Figure("launch overhead", now.launch_s, "s"),
             Figure("compute, if alone", now.compute_s, "s"),
             Figure("DRAM, if alone", now.dram_s, "s"),
-            Figure("unfused", result.baseline.latency_s, "s"),
+            *_unfused(result, "latency_s", "s"),
         ),
         shares_of(
             [(group_label(result, i), group.latency_s) for i, group in enumerate(result.groups)],
@@ -131,7 +140,7 @@ def _launches(result: CostResult) -> Card:
         "groups that run something; a group of views alone launches nothing",
         (
             Figure("groups", len(result.groups)),
-            Figure("unfused", result.baseline.launches),
+            *_unfused(result, "launches"),
         ),
     )
 
@@ -147,7 +156,7 @@ def _launch_s(result: CostResult) -> Card:
             Figure("launches", result.totals.launches),
             Figure("issue", launch.issue_s, "s"),
             Figure("gap", launch.gap_s, "s"),
-            Figure("unfused", result.baseline.launch_s, "s"),
+            *_unfused(result, "launch_s", "s"),
         ),
         note="A launch is asynchronous: long groups hide the issue of the next one, and only its gap remains.",
     )
@@ -155,15 +164,16 @@ def _launch_s(result: CostResult) -> Card:
 
 def _launch_reduction(result: CostResult) -> Card:
     now, unfused = result.totals, result.baseline
+    reduction = now.launch_overhead_reduction
+    inputs = [Figure(f"overhead of {now.launches:,} launches", now.launch_s, "s")]
+    if unfused is not None:
+        inputs.append(Figure(f"unfused, {unfused.launches:,} launches", unfused.launch_s, "s"))
     return Card(
         "totals.launch_overhead_reduction",
         "Launch-overhead reduction",
-        Figure("reduction", now.launch_overhead_reduction, "share"),
+        Figure("reduction", "not known yet" if reduction is None else reduction, "share"),
         "1 − launch overhead / launch overhead of the unfused plan",
-        (
-            Figure(f"overhead of {now.launches:,} launches", now.launch_s, "s"),
-            Figure(f"unfused, {unfused.launches:,} launches", unfused.launch_s, "s"),
-        ),
+        tuple(inputs),
         note="A launch is asynchronous: its overhead is the time between a group's end and the next one's start.",
     )
 
@@ -180,7 +190,7 @@ def _dram_bytes(result: CostResult) -> Card:
             Figure("written", now.dram_write_bytes, "B"),
             Figure("of it spill", now.spill_bytes, "B"),
             Figure("compulsory", now.compulsory_dram_bytes, "B"),
-            Figure("unfused", result.baseline.dram_read_bytes + result.baseline.dram_write_bytes, "B"),
+            *_unfused(result, "dram_bytes", "B"),
         ),
         _by_group(result, lambda group: sum(_dram(result, group))),
         "Compulsory: what enters and leaves the graph, once.",
@@ -235,7 +245,7 @@ def _onchip_share(result: CostResult) -> Card:
         "Intermediates kept on chip",
         Figure("share", result.totals.intermediate_onchip_share, "share"),
         "bytes of tensors that stay inside a group / bytes of all tensors that one operator makes and another reads",
-        (Figure("unfused", result.baseline.intermediate_onchip_share, "share"),),
+        _unfused(result, "intermediate_onchip_share", "share"),
         note="Views count in neither.",
     )
 
@@ -257,7 +267,7 @@ def _peak(result: CostResult) -> Card:
         "totals.peak_footprint_bytes",
         "Peak footprint",
         Figure("peak", result.totals.peak_footprint_bytes, "B"),
-        f"the largest footprint of any group in {machine.buffer.name}",
+        f"the largest footprint of any group in {machine.buffer.name}, the outermost explicit level",
         (Figure(f"capacity of {machine.buffer.name}", machine.buffer.capacity_bytes, "B"),),
         tuple(
             Share(share.name, share.value, None)
@@ -362,6 +372,11 @@ def _group_traffic(result: CostResult, index: int) -> Card:
             Figure("compulsory", group.compulsory_bytes, "B"),
             Figure(f"lower bound, {group.bound_source}", group.lower_bound_bytes, "B"),
             Figure("share of the plan", _part(reads + writes, _plan_bytes(result)), "share"),
+            *(
+                Figure(f"{outer} to and from {inner}", moved, "B")
+                for (outer, inner), moved in group.moved_bytes().items()
+                if outer != dram
+            ),
         ),
         shares_of(parts),
         f"Loop tree: {group.tree}",

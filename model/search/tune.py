@@ -127,7 +127,7 @@ class _Search:
 
     def __init__(self, request: CostRequest, dividing: bool, evaluations: int | None) -> None:
         self.request, self.dividing = request, dividing
-        self.machine = Machine(request.accelerator)
+        self.machine = Machine(request.accelerator).around[0]  # what passes the outermost buffer
         self.left = evaluations
         self.evaluations = 0
         self.memo = {}

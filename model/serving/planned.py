@@ -68,7 +68,7 @@ def _at(result: CostResult, graph: OperatorGraph) -> ServiceProfile:
             f"the plan is not legal with {', '.join(f'{name} = {value}' for name, value in graph.bindings)}",
             lever="Give a plan for this shape in plans.",
         )
-    return profile_of(simulate(replace(result.request, graph=graph, plan=found.plan)))
+    return profile_of(simulate(replace(result.request, graph=graph, plan=found.plan), with_unfused=False))
 
 
 def _of_file(file: PlanFile, result: CostResult, read: Reader) -> ServiceProfile:
@@ -79,7 +79,7 @@ def _of_file(file: PlanFile, result: CostResult, read: Reader) -> ServiceProfile
 
     graph = read(dict(file.bindings)) if file.graph is None else load_graph(file.graph, dict(file.bindings))
     plan = unfused(graph) if file.path == UNFUSED else load_plan(file.path, graph)
-    profile = profile_of(simulate(replace(result.request, graph=graph, plan=plan)))
+    profile = profile_of(simulate(replace(result.request, graph=graph, plan=plan), with_unfused=False))
     return profile if file.past is None else replace(profile, past_bytes=_past_bytes(graph, file.past))
 
 
