@@ -1,206 +1,286 @@
-"""How an operand's tiles lie in memory: contiguous runs, and the whole sectors that they take (docs/loop-tree.md, 4).
+"""Kernels: how an operand's tiles lie in memory: contiguous runs, and the whole sectors that they take.
 
-Knows the arrays of one nest; knows no machine but the bytes of a sector.
+Knows the arrays of one nest (columns in `sweep.py`); knows no machine but the bits of a sector. The law is in
+docs/loop-tree.md, section 4, "Outside the buffer".
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from . import bands as b
-from . import sweep as k
-from .layout import NestArrays
+from ..compiled import kernel
+from .bands import even_step, keys_seen, queries_seeing
+from .sweep import (
+    ACC_AXES,
+    ACC_AXES_END,
+    ACC_FIXED,
+    ACC_OPERATOR,
+    ACC_TENSOR,
+    ACC_TOUCH,
+    ACC_WRITE,
+    AXIS_A,
+    AXIS_B,
+    AXIS_C,
+    AXIS_D0,
+    AXIS_D1,
+    AXIS_KIND,
+    AXIS_N,
+    INDIRECT,
+    LOOP_DIM,
+    LOOP_SPLIT,
+    LOOP_STEP,
+    OP_BAND,
+    OP_KEY,
+    OP_QUERY,
+    OP_SPLIT,
+    OP_TREE,
+    ROLLING,
+    SIMPLE,
+    TEN_HOME,
+    indirect_sum,
+    piece_end,
+    pieces,
+    points_between,
+    window_elements,
+    window_span,
+)
 
-Ints = NDArray[np.int64]
+
+@kernel("int64(int64, int64, int64)", borrows=True)
+def rounded(elements, bits, sector):
+    """Bits of the whole sectors that a run of `elements` elements of `bits` bits takes."""
+    return -(-elements * bits // sector) * sector
 
 
+@kernel("int64(int64, boolean, int64, int64, int64)", borrows=True)
+def tile_bits(size, consecutive, inner, bits, sector):
+    """Bits in whole sectors of `size` elements along an axis, each `inner` long: one run, or a run each."""
+    if consecutive:
+        return rounded(size * inner, bits, sector)
+    return size * rounded(inner, bits, sector)
+
+
+@kernel("int64(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
+def whole_axis(axes, x, row, depth, loops, extents):
+    """The axis's elements where every tile has all of the tensor's, else 0."""
+    if axes[x, AXIS_KIND] != SIMPLE or axes[x, AXIS_N] != axes[x, AXIS_A]:
+        return 0
+    d = axes[x, AXIS_D0]
+    for j in range(depth):
+        if loops[row[j], LOOP_DIM] == d and loops[row[j], LOOP_STEP] < extents[d]:
+            return 0
+    return axes[x, AXIS_A]
+
+
+@kernel(
+    "UniTuple(int64, 2)(int64, int64, int64[::1], int64, int64[:,::1], boolean, int64, int64, int64)",
+    inline=True,
+)
+def nested_runs(extent, d, row, depth, loops, consecutive, inner, bits, sector):
+    """`simple_runs` where a dim has several loops, without borders."""
+    sizes, numbers = np.empty(depth + 2, np.int64), np.empty(depth + 2, np.int64)
+    taken = 0
+    for i in range(pieces(extent, d, row, depth, loops, sizes, numbers)):
+        taken += tile_bits(sizes[i], consecutive or sizes[i] == 1, inner, bits, sector) * numbers[i]
+    return extent, taken
+
+
+@kernel(
+    "UniTuple(int64, 2)(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64, int64, int64)",
+    borrows=True,
+)
+def simple_runs(axes, x, row, depth, loops, extents, inner, bits, sector):
+    """Elements of a simple axis and bits in whole sectors, summed over its tiles."""
+    d, inside, step = axes[x, AXIS_D0], axes[x, AXIS_A], axes[x, AXIS_B]
+    extent = extents[d]
+    along, taken = 0, 0
+    if inside < extent:  # borders: only the points between them
+        begin = 0
+        while begin < extent:
+            end = piece_end(begin, extent, d, row, depth, loops)
+            here = points_between(axes, x, begin, end)
+            along += here
+            taken += tile_bits(here, abs(step) == 1 or here == 1, inner, bits, sector)
+            begin = end
+        return along, taken
+    consecutive = abs(step) <= 1
+    cut, found = extent, 0
+    for j in range(depth):
+        if loops[row[j], LOOP_DIM] == d:
+            cut = loops[row[j], LOOP_STEP]
+            found += 1
+    if found > 1:
+        return nested_runs(extent, d, row, depth, loops, consecutive, inner, bits, sector)
+    taken = extent // cut * tile_bits(cut, consecutive or cut == 1, inner, bits, sector)
+    left = extent % cut
+    return extent, taken + tile_bits(left, consecutive or left == 1, inner, bits, sector)
+
+
+@kernel(
+    "UniTuple(int64, 2)(int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1], int64, int64, int64)",
+    borrows=True,
+)
+def window_runs(axes, x, row, depth, loops, extents, inner, bits, sector):
+    """Elements of a window axis and bits in whole sectors, summed over all pairs of its tiles."""
+    p_dim, r_dim = axes[x, AXIS_D0], axes[x, AXIS_D1]
+    stride, dilation, offset, size = axes[x, AXIS_A], axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
+    along, taken = 0, 0
+    p = 0
+    while p < extents[p_dim]:
+        p_end = piece_end(p, extents[p_dim], p_dim, row, depth, loops)
+        r = 0
+        while r < extents[r_dim]:
+            r_end = piece_end(r, extents[r_dim], r_dim, row, depth, loops)
+            if axes[x, AXIS_KIND] == ROLLING:  # what the tiles before it had is there
+                here = window_elements(0, p_end, r, r_end, stride, dilation, offset, size)
+                here -= window_elements(0, p, r, r_end, stride, dilation, offset, size)
+            else:
+                here = window_elements(p, p_end, r, r_end, stride, dilation, offset, size)
+            span = (p_end - p - 1) * stride + (r_end - r - 1) * dilation + 1
+            dense = window_span(p_end - p, r_end - r, stride, dilation) == span
+            along += here
+            taken += tile_bits(here, dense, inner, bits, sector)
+            r = r_end
+        p = p_end
+    return along, taken
+
+
+@kernel(
+    "int64(int64, int64, int64, int64, int64[::1], int64, int64[:,::1], boolean, int64, int64, int64)",
+    borrows=True,
+)
+def line_bits(begin, end, d, extent, row, depth, loops, consecutive, inner, bits, sector):
+    """Bits in whole sectors of the elements ``[begin, end)`` along dim `d`, cut by its loops among ``row[:depth]``."""
+    step = even_step(extent, d, row, depth, loops)
+    taken = 0
+    if step > 0 and (end - 1) // step > begin // step + 1:  # pieces between the first and the last are whole
+        whole = (end - 1) // step - begin // step - 1
+        taken += whole * tile_bits(step, consecutive or step == 1, inner, bits, sector)
+        last = (end - 1) // step * step
+        taken += tile_bits(end - last, consecutive or end - last == 1, inner, bits, sector)
+        end = (begin // step + 1) * step
+    while begin < end:
+        to = min(end, piece_end(begin, extent, d, row, depth, loops))
+        taken += tile_bits(to - begin, consecutive or to - begin == 1, inner, bits, sector)
+        begin = to
+    return taken
+
+
+@kernel(
+    "boolean(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64, int64[::1], int64, int64[:,::1], int64[::1],"
+    " boolean)",
+    borrows=True,
+)
+def is_whole_band(ops, acc, axes, a, x, row, depth, loops, extents, uncut):
+    """Whether axis `x` over a dim of a band is whole: one box has all of the tensor's, and `a` touches one of both."""
+    o = acc[a, ACC_OPERATOR]
+    q, k, d = ops[o, OP_QUERY], ops[o, OP_KEY], axes[x, AXIS_D0]
+    other = k if d == q else q
+    if acc[a, ACC_TOUCH] >> other & 1 or axes[x, AXIS_N] != axes[x, AXIS_A]:
+        return False
+    if even_step(extents[d], d, row, depth, loops) != extents[d]:
+        return False
+    if even_step(extents[other], other, row, 0 if uncut else depth, loops) != extents[other]:
+        return False
+    if d == k:
+        first, end = keys_seen(ops, o, 0, extents[q], 0, extents[k])
+    else:
+        first, end = queries_seeing(ops, o, 0, extents[q], 0, extents[k])
+    return end - first == extents[d]
+
+
+@kernel(
+    "UniTuple(int64, 2)(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64, int64[::1], int64, int64[:,::1],"
+    " int64[::1], boolean, boolean, int64, int64, int64)",
+    borrows=True,
+)
+def band_runs(ops, acc, axes, a, x, row, depth, loops, extents, uncut, parts, inner, bits, sector):
+    """Elements of axis `x` over a dim of a band and bits in whole sectors, summed over the boxes.
+
+    ``uncut``: no loop cuts a dim of the band that the access does not touch. ``parts``: a box counts once for each core
+    that shares its sums and has a point of it.
+    """
+    o, d = acc[a, ACC_OPERATOR], axes[x, AXIS_D0]
+    q, k = ops[o, OP_QUERY], ops[o, OP_KEY]
+    other = k if d == q else q
+    consecutive = abs(axes[x, AXIS_B]) <= 1
+    along, taken = 0, 0
+    shared = -1
+    if parts and ops[o, OP_SPLIT]:
+        for j in range(depth, ops[o, OP_TREE]):
+            if loops[row[j], LOOP_DIM] == other and loops[row[j], LOOP_SPLIT] > 1:
+                shared = row[j]
+    if shared >= 0:  # no loop over the other dim stands outside
+        begin = 0
+        while begin < extents[d]:
+            end = piece_end(begin, extents[d], d, row, depth, loops)
+            if d == q:
+                first, last = keys_seen(ops, o, begin, end, 0, extents[k])
+                low, high = queries_seeing(ops, o, begin, end, 0, extents[k])
+            else:
+                first, last = queries_seeing(ops, o, 0, extents[q], begin, end)
+                low, high = keys_seen(ops, o, 0, extents[q], begin, end)
+            if last > first:
+                step = loops[shared, LOOP_STEP]
+                times = min(loops[shared, LOOP_SPLIT], (last - 1) // step - first // step + 1)
+                along += times * (high - low)
+                taken += times * tile_bits(high - low, consecutive or high - low == 1, inner, bits, sector)
+            begin = end
+        return along, taken
+    lines = acc[a, ACC_TOUCH] >> other & 1 != 0  # the tile is another one at each index of the other dim
+    begin = 0
+    while begin < extents[other]:
+        end = begin + 1
+        if not lines:
+            end = piece_end(begin, extents[other], other, row, 0 if uncut else depth, loops)
+        if d == k:
+            low, high = keys_seen(ops, o, begin, end, 0, extents[k])
+        else:
+            low, high = queries_seeing(ops, o, 0, extents[q], begin, end)
+        along += high - low
+        taken += line_bits(low, high, d, extents[d], row, depth, loops, consecutive, inner, bits, sector)
+        begin = end
+    return along, taken
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64, int64[:,::1], int64[::1],"
+    " int64, int64, int64, int64, boolean)",
+    borrows=True,
+)
 def sectored_bits(
-    arrays: NestArrays,
-    a: int,
-    rows: Ints,
-    depth: int,
-    elements: int,
-    bits: int,
-    sector_bytes: int,
-    level: int = 0,
-    loops: Ints | None = None,
-    sums: bool = True,
-) -> int:
+    ops, acc, axes, ten, a, row, depth, loops, extents, level, elements, bits, sector, uncut
+):  # fmt: skip
     """Bits in whole sectors of the tiles of access `a` at `depth` that move `elements` elements of `bits` bits in all.
 
     Along the last axis that a loop cuts, a tile's elements are one run where they are consecutive, else each is
-    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs.
-
-    Parameters
-    ----------
-    level : the pair of levels that they cross.
-    loops : that cut the dims of a band, where they are not the nest's own.
-    sums : whether dims of a band that the access does not touch are cut at all.
+    a run; the whole axes behind it lengthen every run. Other axes and other loops repeat the runs. ``level`` is the
+    pair of levels that they cross. ``uncut``: no loop cuts a dim of a band that the access does not touch.
     """
-    sector = 8 * sector_bytes
-
-    def rounded(count: int) -> int:
-        return -(-count * bits // sector) * sector
-
-    crosses = arrays.ten[arrays.acc[a, k.ACC_TENSOR], k.TEN_HOME] <= level
-    if arrays.acc[a, k.ACC_FIXED] >= 0 or not crosses:  # one run
-        return rounded(elements)
-    o = int(arrays.acc[a, k.ACC_OPERATOR])
-    row, band = rows[o], int(arrays.ops[o, k.OP_BAND])
-    boxes = _Boxes(arrays, a, row, depth, arrays.loops if loops is None else loops, sums)
-    boxes.split = boxes.split and level == 0
+    if acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_HOME] > level:  # one run
+        return rounded(elements, bits, sector)
     inner = 1
-    for x in range(int(arrays.acc[a, k.ACC_AXES_END]) - 1, int(arrays.acc[a, k.ACC_AXES]) - 1, -1):
-        banded = arrays.axes[x, k.AXIS_KIND] == k.SIMPLE and band >> int(arrays.axes[x, k.AXIS_D0]) & 1
-        whole = boxes.whole(x) if banded else _whole(arrays, x, row, depth)
-        if whole:
+    for x in range(acc[a, ACC_AXES_END] - 1, acc[a, ACC_AXES] - 1, -1):
+        banded = (
+            axes[x, AXIS_KIND] == SIMPLE and ops[acc[a, ACC_OPERATOR], OP_BAND] >> axes[x, AXIS_D0] & 1 != 0
+        )
+        whole = 0 if banded else whole_axis(axes, x, row, depth, loops, extents)
+        if banded and is_whole_band(ops, acc, axes, a, x, row, depth, loops, extents, uncut):
+            whole = axes[x, AXIS_A]
+        if whole > 0:
             inner *= whole
             continue
-        along = taken = 0
-        for size, consecutive, times in boxes.tiles(x) if banded else _tiles(arrays, x, row, depth):
-            along += size * times
-            taken += (rounded(size * inner) if consecutive else size * rounded(inner)) * times
-        return taken * (elements // (along * inner)) if along else 0
-    return rounded(inner) * (elements // inner) if inner else 0
-
-
-class _Boxes:
-    """The boxes that loops cut out of the band of an access's operator, and the elements along its axes there."""
-
-    def __init__(self, arrays: NestArrays, a: int, row: Ints, depth: int, loops: Ints, sums: bool) -> None:
-        self.arrays, self.row, self.depth, self.loops, self.sums = arrays, row, depth, loops, sums
-        o = int(arrays.acc[a, k.ACC_OPERATOR])
-        self.touch = int(arrays.acc[a, k.ACC_TOUCH])
-        self.tree = int(arrays.ops[o, k.OP_TREE])
-        self.split = bool(arrays.ops[o, k.OP_SPLIT]) and bool(arrays.acc[a, k.ACC_WRITE])
-        self.q, self.k, self.offset, self.window = arrays.ops[o, k.OP_QUERY : k.OP_WINDOW + 1].tolist()
-
-    def _reach(self, d: int) -> tuple[int, int, int]:
-        """The band's other dim, and where its interval of `d` begins and ends for indices [a, b) of it."""
-        if d == self.k:
-            return self.q, self.offset - self.window + 1, self.offset
-        return self.k, -self.offset, self.window - 1 - self.offset
-
-    def _edges(self, d: int, cut: bool) -> tuple[Ints, Ints]:
-        """Where the pieces of `d` begin and end."""
-        extent = int(self.arrays.extents[d])
-        depth = self.depth if cut else 0
-        step = int(b.even_step(extent, d, self.row, depth, self.loops))
-        if step:
-            first = np.arange(0, extent, step)
+        if banded:
+            parts = acc[a, ACC_WRITE] != 0 and level == 0 and not uncut
+            along, taken = band_runs(
+                ops, acc, axes, a, x, row, depth, loops, extents, uncut, parts, inner, bits, sector
+            )
+        elif axes[x, AXIS_KIND] == SIMPLE:
+            along, taken = simple_runs(axes, x, row, depth, loops, extents, inner, bits, sector)
+        elif axes[x, AXIS_KIND] == INDIRECT:
+            along = indirect_sum(axes, x, row, depth, loops, extents)
+            taken = tile_bits(along, False, inner, bits, sector)
         else:
-            first = np.array([low for low, _ in _edges(self.arrays, d, self.row, depth, self.loops)])
-        return first, np.append(first[1:], extent)
-
-    def whole(self, x: int) -> int:
-        """The axis's elements where every tile has all of the tensor's, else 0."""
-        _, d, _, points, _, _, size = self.arrays.axes[x].tolist()
-        other, low, high = self._reach(d)
-        cuts = self._edges(d, True)[0].size + self._edges(other, self.sums)[0].size
-        if self.touch >> other & 1 or cuts > 2 or size != points:
-            return 0
-        seen = min(int(self.arrays.extents[d]), int(self.arrays.extents[other]) + high) - max(0, low)
-        return points if seen == points else 0
-
-    def tiles(self, x: int) -> list[tuple[int, bool, int]]:
-        """(elements, whether they are consecutive, how many such tiles) along axis `x`."""
-        _, d, _, _, coefficient, _, _ = self.arrays.axes[x].tolist()
-        other, low, high = self._reach(d)
-        first, end = self._edges(d, True)
-        if self.touch >> other & 1:  # a line for each index of the other dim
-            begin = np.arange(int(self.arrays.extents[other]))
-            begins, ends = begin + low, begin + 1 + high
-        else:
-            begin, stop = self._edges(other, self.sums)
-            begins, ends = begin + low, stop + high
-        begins, ends = np.maximum(begins, 0), np.minimum(ends, int(self.arrays.extents[d]))
-        begins, ends = begins[ends > begins], ends[ends > begins]
-        at, to = np.searchsorted(first, begins, "right") - 1, np.searchsorted(first, ends, "left") - 1
-        one = at == to
-        sizes = [ends[one] - begins[one], (end[at] - begins)[~one], (ends - first[to])[~one]]
-        # The pieces between the first and the last of an interval are met whole.
-        inside = np.zeros(first.size + 1, np.int64)
-        np.add.at(inside, at[~one] + 1, 1)
-        np.add.at(inside, to[~one], -1)
-        often = np.concatenate((np.ones(sum(map(len, sizes)), np.int64), np.cumsum(inside)[:-1]))
-        size = np.concatenate((*sizes, end - first))
-        if self.sums and self.split and not self.touch >> other & 1:
-            size, often = self._shared(d, other, first, end, size, often)
-        table: dict[int, int] = {}
-        for length, times in zip(size.tolist(), often.tolist(), strict=True):
-            table[length] = table.get(length, 0) + times
-        return [
-            (length, abs(coefficient) <= 1 or length == 1, times) for length, times in table.items() if times
-        ]
-
-    def _shared(
-        self, d: int, other: int, first: Ints, end: Ints, size: Ints, often: Ints
-    ) -> tuple[Ints, Ints]:
-        """`tiles` where cores share the sums over `other`: each box as often as cores have a point of it."""
-        for loop in self.row[self.depth : self.tree].tolist():
-            dim, step, cores = self.loops[loop, (k.LOOP_DIM, k.LOOP_STEP, k.LOOP_SPLIT)].tolist()
-            if dim != other or cores == 1:
-                continue
-            _, low, high = self._reach(other)
-            begins, ends = np.maximum(first + low, 0), np.minimum(end + high, int(self.arrays.extents[other]))
-            fine = ends > begins
-            _, low, high = self._reach(d)
-            held = np.minimum(end, int(self.arrays.extents[other]) + high) - np.maximum(first, low)
-            return held[fine], np.minimum(cores, (ends - 1) // step - begins // step + 1)[fine]
-        return size, often
-
-
-def _whole(arrays: NestArrays, x: int, row: Ints, depth: int) -> int:
-    """The axis's elements where every tile has all of the tensor's, else 0."""
-    kind, d, _, points, _, _, size = arrays.axes[x].tolist()
-    cut = any(
-        arrays.loops[loop, k.LOOP_DIM] == d and arrays.loops[loop, k.LOOP_TRIPS] > 1
-        for loop in row[:depth].tolist()
-    )
-    return points if kind == k.SIMPLE and size == points and not cut else 0
-
-
-def _tiles(arrays: NestArrays, x: int, row: Ints, depth: int) -> list[tuple[int, bool, int]]:
-    """(elements, whether they are consecutive, how many such tiles) along axis `x`."""
-    kind, d, r, one, two, offset, extent = arrays.axes[x].tolist()
-    loops, extents = arrays.loops, arrays.extents
-    if kind == k.SIMPLE and one < extents[d]:  # borders
-        low, high = (-(offset // two), (extent - 1 - offset) // two) if two > 0 else (0, -1)
-        if two < 0:
-            low, high = -((extent - 1 - offset) // -two), offset // -two
-        cut = [(max(low, p0), min(high + 1, p1)) for p0, p1 in _edges(arrays, d, row, depth)]
-        return [(p1 - p0, abs(two) == 1 or p1 - p0 == 1, 1) for p0, p1 in cut if p1 > p0]
-    if kind == k.SIMPLE:
-        sizes, numbers = np.zeros(depth + 2, np.int64), np.zeros(depth + 2, np.int64)
-        count = int(k.pieces(int(extents[d]), d, row, depth, loops, sizes, numbers))
-        return [
-            (size, abs(two) <= 1 or size == 1, times)
-            for size, times in zip(sizes[:count].tolist(), numbers[:count].tolist(), strict=True)
-        ]
-    if kind == k.INDIRECT:
-        return [(int(k.indirect_sum(arrays.axes, x, row, depth, loops, extents)), False, 1)]
-    out: list[tuple[int, bool, int]] = []
-    for p0, p1 in _edges(arrays, d, row, depth):
-        for r0, r1 in _edges(arrays, r, row, depth):
-            size = int(k.window_elements(p0, p1, r0, r1, one, two, offset, extent))
-            if kind == k.ROLLING:  # what the tiles before it had is there
-                size = int(k.window_elements(0, p1, r0, r1, one, two, offset, extent))
-                size -= int(k.window_elements(0, p0, r0, r1, one, two, offset, extent))
-            span = (p1 - p0 - 1) * one + (r1 - r0 - 1) * two + 1
-            dense = int(k.window_span(p1 - p0, r1 - r0, one, two)) == span
-            out.append((size, dense, 1))
-    return out
-
-
-def _edges(
-    arrays: NestArrays, d: int, row: Ints, depth: int, loops: Ints | None = None
-) -> list[tuple[int, int]]:
-    """Where the pieces that the loops cut dim `d` into begin and end."""
-    found: list[tuple[int, int]] = []
-    at, extent = 0, int(arrays.extents[d])
-    while at < extent:
-        end = int(k.piece_end(at, extent, d, row, depth, arrays.loops if loops is None else loops))
-        found.append((at, end))
-        at = end
-    return found
+            along, taken = window_runs(axes, x, row, depth, loops, extents, inner, bits, sector)
+        return taken * (elements // (along * inner)) if along > 0 else 0
+    return rounded(inner, bits, sector) * (elements // inner)

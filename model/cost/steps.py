@@ -78,6 +78,7 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
+    points_between,
     sharers,
     window_elements,
 )
@@ -144,7 +145,9 @@ def real_tile(ops, acc, a, axes, row, depth, loops, place, extents):
         if kind != SIMPLE:
             total *= window_tile(axes, x, row, depth, loops, place, extents)
         elif not ops[o, OP_BAND] >> axes[x, AXIS_D0] & 1:
-            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, place, extents)[1], axes[x, AXIS_A])
+            d = axes[x, AXIS_D0]
+            start, size = span_of(d, row, depth, loops, place, extents)
+            total *= size if axes[x, AXIS_A] == extents[d] else points_between(axes, x, start, start + size)
     return total
 
 
