@@ -36,12 +36,13 @@ class Lane(IntEnum):
     RELAYOUT = 8  # place them again after an edit: the numbers go first
     EXACT = 9  # the tail, replayed exactly
     QUEUE = 10  # the replay over time
-    QUESTION = 11  # what if, asked by the hand
-    BASELINE = 12  # the pinned plan's own numbers
-    GRADIENT = 13  # what every boundary would change
-    MAP = 14  # tile against tile
-    INDEX = 15  # what find searches
-    DRIVERS = 16  # what the tail is owed to
+    SHARED = 11  # what slots share, over time
+    QUESTION = 12  # what if, asked by the hand
+    BASELINE = 13  # the pinned plan's own numbers
+    GRADIENT = 14  # what every boundary would change
+    MAP = 15  # tile against tile
+    INDEX = 16  # what find searches
+    DRIVERS = 17  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,20 @@ class Runner(QObject):
         """Whether `lane` waits for its kernels."""
         with self._lock:
             return lane in self._held
+
+    def gives_way(self) -> bool:
+        """Whether the running job should come to its end: something as urgent waits, or nobody wants its answer.
+
+        Asked on the worker by work that goes on in slices.
+        """
+        with self._lock:
+            running = self._running
+            if self._dropped or self._closing or running is None:
+                return True
+            return any(
+                bool(jobs) and lane <= running.lane and lane not in self._held
+                for lane, jobs in self._waiting.items()
+            )
 
     def is_unwanted(self) -> bool:
         """Whether the running job was cancelled: asked on the worker by work that can stop early."""

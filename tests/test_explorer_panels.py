@@ -34,10 +34,10 @@ from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
-from model.cost.why import why as cost_why
-from model.errors import FileError
 from model.cost.result import CostRequest
 from model.cost.simulate import simulate
+from model.cost.why import why as cost_why
+from model.errors import FileError
 from model.graph.graph import OperatorGraph
 from model.graph.load import load_graph
 from model.hardware.loader import load_hardware

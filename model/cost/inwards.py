@@ -36,7 +36,7 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
     machine = problem.machine.accelerator
     several = len(machine.buffers) > 1
     found = _together(problem, group) if several else settle(problem, Knobs(problem, group))
-    unknown = unknown_levels(group, machine)
+    unknown = unknown_levels(group, machine) if group.levels else []
     return replace(found, notes=(*unknown, *found.notes)) if unknown else found
 
 
