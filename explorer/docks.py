@@ -25,9 +25,9 @@ LEFT, RIGHT, BOTTOM = (
 PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "tiles": (LEFT, 620),
     "history": (LEFT, 200),
-    "traffic": (RIGHT, 250),
-    "registers": (RIGHT, 180),
-    "latency": (RIGHT, 380),
+    "traffic": (RIGHT, 220),
+    "registers": (RIGHT, 140),
+    "latency": (RIGHT, 450),
     "demand": (BOTTOM, 250),
     "queue": (BOTTOM, 250),
     "groups": (BOTTOM, 250),

@@ -10,7 +10,7 @@ entry; ``preview(None)`` leaves no trace. Each change raises `revision` and asks
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,12 +48,14 @@ NEEDS_KERNELS = (
     Lane.UNFUSED,
     Lane.RELAYOUT,
     Lane.EXACT,
+    Lane.SHARED,
     Lane.QUESTION,
     Lane.BASELINE,
     Lane.GRADIENT,
     Lane.MAP,
     Lane.DRIVERS,
 )
+_OVER = object()  # what slices end with
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,9 @@ class Document(QObject):
         self._preview: Plan | None = None
         self._selection: tuple[int, ...] = ()
         self._offer: Offer | None = None
+        self._sliced: dict[
+            Lane, Iterator[Any]
+        ] = {}  # the newest question of each lane that is answered in slices
         self._revision = 0
         self._proposing = False
         self._ready = True
@@ -549,19 +554,70 @@ class Document(QObject):
             self.results.pin(Baseline(UNFUSED, Plan.unfused(len(self._graph.operators))))
 
     # -- requests and answers ----------------------------------------------------------------------
-    def ask(self, lane: Lane, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    def ask(
+        self,
+        lane: Lane,
+        title: str,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
         """Compute something of one's own in the background (layout, gradient, tile map).
 
-        ``done`` is called on the GUI thread unless graph or machine changed meanwhile. `work` runs on the
-        worker and should take under 100 ms: ask again from ``done`` for the next slice.
+        ``done`` is called on the GUI thread unless graph or machine changed meanwhile; ``failed``, where `work`
+        raises, after it was said. `work` runs on the worker and should take under 100 ms: ask again from ``done`` for
+        the next slice, or see `ask_in_slices`.
         """
+        self.runner.submit(self._own(lane, title, work, done, failed, None))
+
+    def ask_in_slices(
+        self,
+        lane: Lane,
+        title: str,
+        slices: Iterator[Any],
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        """The same for what takes longer: each step of `slices` is a job, and ``done`` hears what is not None.
+
+        Another question in the lane ends this one.
+        """
+        self._sliced[lane] = slices
+
+        def then(answer: Any) -> Job | None:
+            over = answer is _OVER or self._sliced.get(lane) is not slices
+            return None if over else step()
+
+        def take(answer: Any) -> None:
+            if answer is not None and answer is not _OVER:
+                done(answer)
+
+        def step() -> Job:
+            return self._own(lane, title, lambda: next(slices, _OVER), take, failed, then)
+
+        self.runner.submit(step())
+
+    def _own(
+        self,
+        lane: Lane,
+        title: str,
+        work: Callable[[], Any],
+        done: Callable[[Any], None],
+        failed: Callable[[BaseException], None] | None,
+        then: Callable[[Any], Job | None] | None,
+    ) -> Job:
         epoch = self.results.epoch
 
         def tell(answer: Any) -> None:
             if epoch == self.results.epoch:
                 done(answer)
 
-        self.runner.submit(Job(lane, title, work, tell))
+        def fail(fault: BaseException) -> None:
+            self._background_failed(fault)
+            if failed is not None and epoch == self.results.epoch:
+                failed(fault)
+
+        return Job(lane, title, work, tell, fail, then)
 
     def request(self, plan: Plan) -> CostRequest | None:
         """The frozen cost request of `plan` under the present graph, machine and precision."""

@@ -8,6 +8,7 @@ more than the window may wait.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from model.plan.carry import Carried
     from model.serving.drivers import Blame
     from model.serving.outcome import Prepared
+    from model.serving.over_time import OverTime
     from model.serving.result import ServingResult
     from model.serving.streams import Workload
 
@@ -50,7 +52,7 @@ class ServingRequest:
 
 
 class Engine:
-    """The model, as the worker sees it. Holds the cache of evaluated groups and the last digest, nothing else."""
+    """The model, as the worker sees it. Holds caches: evaluated groups, the last digest, the last requests served."""
 
     def __init__(self) -> None:
         self._cache: Any = None
@@ -58,10 +60,11 @@ class Engine:
         self._digest: Digest | None = None
         self._tables: Any = None
         self._reseeded: tuple[Load, Workload] | None = None
+        self._last: tuple[ServingRequest, Prepared] | None = None
 
     def forget(self) -> None:
         """Forget solved groups and slowdown tables, as at a start."""
-        self._cache = self._digest = self._tables = None
+        self._cache = self._digest = self._tables = self._last = None
 
     def load_graph(
         self, source: str, bindings: Mapping[str, int], cancelled: Callable[[], bool]
@@ -185,14 +188,45 @@ class Engine:
         ):  # of a queue that grows, shares only say how long it was watched
             yield from blaming(setting, drivers)
 
-    def highest_rate(self, request: ServingRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The what-ifs ``rate`` and ``ramp`` of a load with an objective: how far it goes, and what breaks first."""
-        from model.serving.questions import answers
+    def highest_rate(self, request: ServingRequest) -> Iterator[tuple[dict[str, Any], dict[str, Any]] | None]:
+        """The what-ifs ``rate`` and ``ramp`` of a load with an objective: how far it goes, and what breaks first.
 
-        rate, ramp = answers(self._prepared(request), ("rate", "ramp"))
-        return rate, ramp
+        None after each slice, then both.
+        """
+        from model.serving.questions import answers, highest_in_slices
+
+        prepared = self._prepared(request)
+        (ramp,) = answers(prepared, ("ramp",))
+        yield None
+        rate = yield from highest_in_slices(prepared)
+        yield rate, ramp
+
+    def over_time(
+        self, request: ServingRequest, low_ns: int, high_ns: int, columns: int
+    ) -> Iterator[tuple[OverTime, tuple[float, float]] | None]:
+        """What slots share in a stretch of time: None after each slice of the replay, then the answer.
+
+        With it U_c and X_c of the request's plan on these slots.
+        """
+        from model.cost.profile import contention, service_phases
+        from model.serving.exact import Watch
+        from model.serving.over_time import View
+
+        setting = self._prepared(request).setting
+        watch = Watch(setting.offers, setting.services, setting.rules, View(low_ns, high_ns, columns))
+        while not watch.step():
+            yield None
+        seen, cost = watch.result(), request.cost
+        bandwidth = cost.request.accelerator.dram.bandwidth_bytes_per_s or math.inf
+        yield seen, contention(service_phases(cost), seen.slots or 1, bandwidth)
 
     def _prepared(self, request: ServingRequest) -> Prepared:
+        """The requests with what each costs; those of the last request are kept, as more is asked about them."""
+        if self._last is None or self._last[0] is not request:
+            self._last = request, self._prepare(request)
+        return self._last[1]
+
+    def _prepare(self, request: ServingRequest) -> Prepared:
         from model.graph.load import load_graph
         from model.serving.planned import profiles_of
         from model.serving.serve import prepare

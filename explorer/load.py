@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from model.serving.streams import Objective, Stream, Workload
+    from model.serving.streams import Stream, Workload
 
 PLACEMENTS = ("dynamic", "static", "home-first", "round-robin", "stealing")
 DEFAULT_PERCENTILE = 0.95
@@ -28,6 +28,7 @@ class Load:
     placement : one of `PLACEMENTS`. contention : whether slots share bandwidth that ends.
     seed : of everything that is drawn.
     objective_s : response time within which requests answer, of the stream that `judged` names.
+    objective_percentile : how many of them, as a share; counts where there is an objective.
     """
 
     workload: Workload
@@ -39,6 +40,21 @@ class Load:
     contention: bool | None = None
     seed: int | None = None
     objective_s: float | None = None
+    objective_percentile: float | None = None
+
+    @property
+    def asked(self) -> float:
+        """The share of requests that must answer within the objective, where there is or may be one."""
+        own = None if self.judged is None else self.workload.streams[self.judged].objective
+        return self.objective_percentile or (own.percentile if own is not None else DEFAULT_PERCENTILE)
+
+    @property
+    def limit_s(self) -> float | None:
+        """The objective's response time, the file's where none is set; None: there is none."""
+        own = None if self.judged is None else self.workload.streams[self.judged].objective
+        return (
+            self.objective_s if self.objective_s is not None else own.response_s if own is not None else None
+        )
 
     @property
     def plain(self) -> Load:
@@ -64,7 +80,7 @@ class Load:
         slots : of the machine, where neither the knob nor the file names a number: streams whose file gives them no
             home are spread over so many.
         """
-        from model.serving.streams import UNLIMITED
+        from model.serving.streams import UNLIMITED, Objective
 
         streams = workload.streams
         if self.batch is not None:
@@ -75,9 +91,10 @@ class Load:
             count = self.slots or workload.slots or slots
             streams = streams if count == UNLIMITED else _spread(streams, count)
         which = judged(workload)
-        if self.objective_s is not None and which is not None:
+        if self.limit_s is not None and which is not None:
+            objective = Objective(self.asked, self.limit_s)
             streams = tuple(
-                replace(stream, objective=_objective(stream, self.objective_s)) if k == which else stream
+                replace(stream, objective=objective) if k == which else stream
                 for k, stream in enumerate(streams)
             )
         return replace(
@@ -94,13 +111,6 @@ def judged(workload: Workload) -> int | None:
     if len(having) == 1:
         return having[0]
     return 0 if not having and len(workload.streams) == 1 else None
-
-
-def _objective(stream: Stream, response_s: float) -> Objective:
-    from model.serving.streams import Objective
-
-    percentile = stream.objective.percentile if stream.objective is not None else DEFAULT_PERCENTILE
-    return Objective(percentile, response_s)
 
 
 def _spread(streams: tuple[Stream, ...], slots: int) -> tuple[Stream, ...]:

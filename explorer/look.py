@@ -468,7 +468,7 @@ def fmt_ticks(values: list[float], unit: str) -> list[str]:
     else:
         divisor, prefix = next(((d, p) for d, p in _SI if most >= d), (1.0, ""))
         name = f"{prefix}{unit}"
-    return [f"{value / divisor:g} {name}" if value else "0" for value in values]
+    return [f"{value / divisor:,g} {name}" if value else "0" for value in values]
 
 
 def fmt_rate(bytes_per_s: float) -> str:
@@ -476,11 +476,21 @@ def fmt_rate(bytes_per_s: float) -> str:
     return fmt_quantity(bytes_per_s, "B/s")
 
 
+def fmt_celsius(degrees: float) -> str:
+    """``84.9 °C``."""
+    return f"{degrees:.1f} °C".replace("-", MINUS) if math.isfinite(degrees) else NO_NUMBER
+
+
 def fmt_percent(fraction: float | None) -> str:
     """``79.7 %`` of a fraction of one."""
     if fraction is None or not math.isfinite(fraction):
         return NO_NUMBER
     return f"{fraction * 100:.1f} %".replace("-", MINUS)
+
+
+def fmt_percentile(share: float) -> str:
+    """``p95`` of 0.95, ``p99.9`` of 0.999."""
+    return f"p{100.0 * share:.6g}"
 
 
 def fmt_ratio(value: float | None) -> str:
@@ -518,6 +528,16 @@ def fmt_delta(now: float, base: float, kind: str) -> str:
     if not any(digit in shown for digit in "123456789"):
         return "±0"
     return f"{'+' if difference > 0 else MINUS}{shown} {unit}".rstrip()
+
+
+def fmt_within(value_s: float, low_s: float, high_s: float) -> str:
+    """``1.46 −0.02 +0.15 s``, ``41.7 ± 1.2 ms``: a time and how far the ends of its interval lie, in its own digits."""
+    divisor, unit = seconds_unit(value_s)
+    number = _plain(value_s / divisor)
+    digits = len(number.partition(".")[2])
+    below, above = (f"{max(0.0, away) / divisor:,.{digits}f}" for away in (value_s - low_s, high_s - value_s))
+    beside = f"± {above}" if below == above else f"{MINUS}{below} +{above}"
+    return f"{number} {beside} {unit}"
 
 
 def fmt_interval(low_s: float, high_s: float) -> str:

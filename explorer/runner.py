@@ -36,12 +36,13 @@ class Lane(IntEnum):
     RELAYOUT = 8  # place them again after an edit: the numbers go first
     EXACT = 9  # the tail, replayed exactly
     QUEUE = 10  # the replay over time
-    QUESTION = 11  # what if, asked by the hand
-    BASELINE = 12  # the pinned plan's own numbers
-    GRADIENT = 13  # what every boundary would change
-    MAP = 14  # tile against tile
-    INDEX = 15  # what find searches
-    DRIVERS = 16  # what the tail is owed to
+    SHARED = 11  # what slots share, over time
+    QUESTION = 12  # what if, asked by the hand
+    BASELINE = 13  # the pinned plan's own numbers
+    GRADIENT = 14  # what every boundary would change
+    MAP = 15  # tile against tile
+    INDEX = 16  # what find searches
+    DRIVERS = 17  # what the tail is owed to
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ from .panels.queue import Queue
 from .panels.registers import RegisterGauges
 from .runner import Lane
 from .search import Found, index
+from .shared import Shared
 from .startpage import StartPage, file_words
 from .statusline import StatusLine
 from .tiles import TileEditor
@@ -88,14 +89,15 @@ class Window(QMainWindow):
         self.header = Header(document)
         self.canvas = GraphCanvas(document)
         self.tiles = TileEditor(document)
+        self.shared = Shared(document)
         self.panels = (
             self.tiles,
             History(document),
             Heatmap(document),
             RegisterGauges(document),
             Latency(document),
-            DemandProfile(document),
-            Queue(document),
+            DemandProfile(document, self.shared),
+            Queue(document, self.shared),
             GroupsTable(document),
             Explanation(document),
         )
@@ -192,6 +194,7 @@ class Window(QMainWindow):
     def is_settling(self) -> bool:
         """Whether something shown waits for a timer before it asks the worker."""
         due = any(panel.is_due for panel in self.panels)
+        due = due or self.shared.is_due
         return due or self.tiles.map.is_waiting or self.canvas.stage.is_settling
 
     # -- layout and theme --------------------------------------------------------------------------

@@ -17,16 +17,24 @@ TOOL: dict[str, str] = {"name": "tilewright", "version": __version__}
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SMALL = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
+_LONG = ((3600.0, "h"), (60.0, "min"))  # seconds of it
 _BINARY = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 
 def quantity(value: float | None, unit: str, digits: int = 4) -> str:
-    """``25.6 GB/s`` from 25.6e9 and ``B/s``: an SI prefix and `digits` significant digits; "-" for None."""
+    """``25.6 GB/s`` from 25.6e9 and ``B/s``: an SI prefix and `digits` significant digits; "-" for None.
+
+    Seconds are minutes from ten minutes on and hours from ten hours on, as in the window.
+    """
     if value is None:
         return "-"
     if not math.isfinite(value):
         return f"{value} {unit}"
     size = abs(value)
+    for long, name in _LONG if unit == "s" else ():
+        if size >= 10.0 * long * 0.9995:
+            text = f"{value / long:.{digits}g}"
+            return f"{text if 'e' not in text else f'{value / long:.0f}'} {name}"
     steps = _PREFIXES if size >= 1.0 or size == 0.0 else _SMALL
     # Rounding comes first: 999.99996 in four digits is 1.000 k, not 1000.
     size = float(f"{size:.{digits}g}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from explorer.engine import Engine, ServingRequest
 from model.cost.result import CostRequest, CostResult
@@ -13,6 +14,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.accelerator import Accelerator
 from model.plan.plan import Plan
 from model.serving.drivers import Blame
+from model.serving.over_time import OverTime
 from model.serving.result import ServingResult
 from model.serving.streams import Throttle, Workload
 
@@ -33,6 +35,8 @@ class HandEngine(Engine):
     unfit : whether results keep their group that does not fit.
     estimates : whether a tail begins with a first estimate and ends with its drivers; its exact replay then waits for
         `exact_gate`, and `slices` counts those that were gone on with.
+    question_gate : as `gate`, for the search of the highest rate, which answers 3.14159 requests/s.
+    looked : stretches of time in which was looked at what slots share.
     """
 
     def __init__(self) -> None:
@@ -49,6 +53,10 @@ class HandEngine(Engine):
         self.exact_gate = threading.Event()
         self.exact_gate.set()
         self.slices = 0
+        self.question_gate = threading.Event()
+        self.question_gate.set()
+        self.question_fault: Exception | None = None
+        self.looked: list[tuple[int, int]] = []
         self._beside: OperatorGraph | None = None  # whose unfused plan is known
 
     def load_graph(
@@ -106,6 +114,28 @@ class HandEngine(Engine):
         yield result
         if self.estimates:
             yield made_results.blame(result)
+
+    def over_time(
+        self, request: ServingRequest, low_ns: int, high_ns: int, columns: int
+    ) -> Iterator[tuple[OverTime, tuple[float, float]] | None]:
+        self.looked.append((low_ns, high_ns))
+        yield None
+        yield made_results.over_time(low_ns, high_ns, columns), (0.84, 0.25)
+
+    def highest_rate(self, request: ServingRequest) -> Iterator[tuple[dict[str, Any], dict[str, Any]] | None]:
+        yield None
+        assert self.question_gate.wait(20)
+        fault, self.question_fault = self.question_fault, None
+        if fault is not None:
+            raise fault
+        rate = {
+            "set_rate_per_s": 3.14159,
+            "percentile": "p99",
+            "limit_s": 0.6,
+            "tried": 9,
+            "first_estimate": False,
+        }
+        yield rate, {"what": "objective", "cause": "contention_queue"}
 
     def load_kernels(self) -> None:
         pass

@@ -28,6 +28,7 @@ from model.graph.graph import Access, Axis, Dim, Operator, OperatorGraph, OpKind
 from model.hardware.accelerator import Accelerator, MatrixUnit, MemoryLevel, Partition, Registers
 from model.plan.plan import FusionGroup, Plan
 from model.serving.drivers import Blame, Coalition
+from model.serving.over_time import OverTime, View
 from model.serving.result import Requests, ServingResult
 
 MIB = 1 << 20
@@ -258,6 +259,21 @@ def fitting(result: CostResult) -> CostResult:
     """The same with every group fitting, so that it can be served."""
     groups = tuple(replace(group, infeasible=None) for group in result.groups)
     return replace(result, groups=groups, totals=replace(result.totals, feasible=True))
+
+
+def over_time(low_ns: int = 0, high_ns: int = 2_000_000_000, columns: int = 720) -> OverTime:
+    """Two slots on a bus of 10 GB/s: the first takes 8 GB/s, a quarter of it spill, the second nothing until the
+    middle, then 2 GB/s; the die warms from 30 to 90 °C and the clock is low in the last tenth.
+    """
+    view = View(low_ns, high_ns, columns)
+    moved = np.zeros((2, columns, 4))
+    moved[0, :, 0], moved[0, :, 1] = 6.0 * view.column_ns, 2.0 * view.column_ns
+    moved[1, columns // 2 :, 2], moved[1, columns // 2 :, 3] = 2.0 * view.column_ns, 3.0 * view.column_ns
+    low = np.zeros(columns)
+    low[columns - columns // 10 :] = 1.0
+    held = np.full(columns, 3 * MIB, dtype=np.int64)
+    die, sink = np.linspace(30.0, 90.0, columns + 1), np.linspace(28.0, 70.0, columns + 1)
+    return OverTime(view, moved, 2, 10e9, die, sink, low, held, 4 * MIB)
 
 
 def serving(p95_ms: float = 41.7, *, unstable: bool = False) -> ServingResult:

@@ -480,7 +480,7 @@ def random_nest(seed: int) -> Nest:
             builder.operator()
         nest = builder.nest()
         if nest is not None:
-            return beset(nest, Random(-1 - seed))
+            return deepened(beset(nest, Random(-1 - seed)), Random(f"buffers of {seed}"))
 
 
 def beset(nest: Nest, random: Random) -> Nest:
@@ -518,6 +518,44 @@ def beset(nest: Nest, random: Random) -> Nest:
         if trips > 1 and may_split(nest, paths, loop) and random.random() < 0.5:
             splits.append((loop, random.randint(2, trips)))
     return replace(nest, splits=tuple(splits))
+
+
+def deepened(nest: Nest, random: Random) -> Nest:
+    """The group on a machine with up to two further buffers inside the outermost one: tiles, homes and stages there."""
+    further = random.choice((0, 0, 0, 1, 1, 2))
+    if not further:
+        return nest
+    tensors = tuple(
+        replace(tensor, home=random.randint(BUFFER, BUFFER + further)) if tensor.home == BUFFER else tensor
+        for tensor in nest.tensors
+    )
+    # Readers of one tensor keep its tiles alike, as often as not: else they would rarely share a stream.
+    alike = {
+        t: [random.choice((0, 0, 1, 2)) for _ in range(further)] if random.random() < 0.7 else []
+        for t in range(len(tensors))
+    }
+
+    def settled(access: NestAccess, path: int) -> NestAccess:
+        outer, *inner = access.depth
+        most = inner[0] if inner else path
+        home = tensors[access.tensor].home
+        depths = [outer]
+        for level, more in enumerate(alike[access.tensor] or [-1] * further, BUFFER):
+            before = depths[-1]
+            depth = min(before + more, most) if more >= 0 else random.randint(before, most)
+            depths.append(before if BUFFER <= home != REGISTERS and level < home else depth)
+        return replace(access, depth=(*depths, *inner))
+
+    operators = tuple(
+        replace(
+            op,
+            reads=tuple(settled(access, len(path_of(nest, op))) for access in op.reads),
+            writes=tuple(settled(access, len(path_of(nest, op))) for access in op.writes),
+        )
+        for op in nest.operators
+    )
+    stages = tuple(random.choice((1, 2, 3)) for _ in range(further))
+    return replace(nest, operators=operators, tensors=tensors, inner_stages=stages)
 
 
 def following(nest: Nest, random: Random) -> Nest:

@@ -10,7 +10,7 @@ import pytest
 
 from model.cost.counted import Counted
 from model.cost.halo import followed
-from model.cost.homes import choose
+from model.cost.inwards import choose
 from model.cost.operands import Operands
 from model.cost.problem import pose
 from model.cost.result import CostRequest

@@ -11,11 +11,22 @@ from PySide6.QtTest import QTest
 
 from explorer import header, look
 from explorer.document import Document
-from explorer.panels.latency import Latency, driver_sentence, facts_of, highest_sentence
-from explorer.panels.streams import StreamRow
+from explorer.panels.latency import (
+    Latency,
+    driver_sentence,
+    facts_of,
+    heat_sentence,
+    highest_sentence,
+    slots_sentence,
+)
+from explorer.panels.parts import STYLES
+from explorer.panels.streams import TOKEN_COLUMNS, StreamRow
+from explorer.panels.tokens import TokenTimes, token_facts
 from model.errors import UsageError
-from model.serving.result import Arrivals, StreamResult
-from model.serving.streams import Stream, Workload
+from model.serving.generation_run import _PARTS
+from model.serving.result import Arrivals, StreamResult, TokenResult, Warmed
+from model.serving.rules import PARTS
+from model.serving.streams import Objective, Stream, Workload
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -101,6 +112,46 @@ def test_the_objective_is_dragged_and_attainment_follows(qtbot, panel):
     assert before is not None and (document.load.objective_s or 0.0) > before
 
 
+def test_the_objective_is_typed_and_its_percentile_chosen(qtbot, panel):
+    document, knobs, drawn = panel.document, panel.knobs, panel.distribution
+    assert knobs.percentile.currentText() == "p95" and knobs.limit.text() == "none"
+    assert not knobs.highest.isEnabled() and "give a time" in knobs.highest.toolTip()
+    knobs.percentile.setCurrentIndex(knobs.percentile.findText("p99"))
+    knobs.percentile.activated.emit(knobs.percentile.currentIndex())
+    assert document.load.objective_percentile == 0.99 and document.load.limit_s is None
+    knobs.limit.setFocus()
+    QTest.keyClick(knobs.limit, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    QTest.keyClicks(knobs.limit, "1,234.5")
+    QTest.keyClick(knobs.limit, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: document.load.objective_s is not None, timeout=LIMIT_MS)
+    assert document.load.objective_s == pytest.approx(1.2345) and knobs.limit.text() == "1,234.5 ms"
+    assert document.load.applied(one_stream(), 4).streams[0].objective == Objective(0.99, 1.2345)
+    settle(qtbot, document)
+    panel.catch_up()
+    assert knobs.highest.isEnabled() and knobs.reset.isEnabled()
+    knobs.reset.setFocus()
+    QTest.mouseClick(knobs.reset, Qt.MouseButton.LeftButton)
+    assert document.load == document.load.plain
+    settle(qtbot, document)
+    panel.catch_up()
+    assert knobs.percentile.currentText() == "p95" and knobs.limit.text() == "none"
+    # What the hand drags is finer than what is shown, and another knob does not round it.
+    drawn.limit_set.emit(123_456_789)
+    settle(qtbot, document)
+    panel.catch_up()
+    assert knobs.limit.text() == "123.46 ms"
+    knobs.batch.setValue(2)
+    qtbot.waitUntil(lambda: document.load.batch == 2, timeout=LIMIT_MS)
+    assert document.load.objective_s == pytest.approx(0.123456789, rel=1e-12)
+
+
+def test_numbers_in_knobs_say_no_digit_that_says_nothing(panel):
+    rate = panel.knobs.rate
+    for value, text in ((5000.0, "5,000 /s"), (8.5, "8.5 /s"), (0.1234, "0.1234 /s")):
+        rate.setValue(value)
+        assert rate.text() == text and rate.valueFromText(text) == value
+
+
 def test_a_first_estimate_is_said_so_until_the_exact_tail_is_there(qtbot, panel, engine):
     document = panel.document
     engine.estimates = True
@@ -145,6 +196,76 @@ def test_drivers_and_facts_are_said_in_words():
     assert "batch" not in facts_of(result)
 
 
+def test_a_driver_below_zero_is_explained():
+    result = made_results.serving()
+    blame = made_results.blame(result)
+    assert "below 0" not in driver_sentence(blame, "p95")
+    (name, values), *rest = blame.values_ns
+    below = replace(blame, values_ns=((name, (values[0], ("contention", -values[1][1]))), *rest))
+    said = driver_sentence(below, "p95")
+    assert "contention −" in said
+    assert said.endswith("Contention below 0: with it the others cost less, by more than it costs itself")
+    queued = replace(blame, values_ns=((name, (("queueing", -values[0][1]), values[1])), *rest))
+    assert "who waits asks for no DRAM" in driver_sentence(queued, "p95")
+
+
+def test_heat_slots_and_goodput_are_said_in_words():
+    result = made_results.serving()
+    assert heat_sentence(result) == ""
+    span_ns = round(result.span_s * 1e9)
+    heat = Warmed(np.zeros(2000), 86.04, 84.1, 84.0, span_ns // 4, 12, 5.0, 85.0)
+    assert heat_sentence(replace(result, warmed=heat)) == (
+        f"Die at most 86.0 °C, sink 84.1 °C · clock low for {look.fmt_ns(span_ns // 4)}, 25.0 % of the time · "
+        "12 batches slowed by the power cap"
+    )
+    cool = replace(heat, low_clock_ns=0, capped=0, peak_die_c=61.0)
+    assert heat_sentence(replace(result, warmed=cool)).endswith("the clock stays up, to 85.0 °C")
+    assert slots_sentence(result, 4, False) == slots_sentence(result, 2, True) == ""
+    assert "4 slots on a machine of 2: each computes at full speed, as on 2 machines" in slots_sentence(
+        result, 2, False
+    )
+    judged = StreamResult("chat", 1000, 1, 2, 3, 1e-9, 1.0, 0.0, 0.95, 0.02, 0.5)
+    free = replace(judged, slo_attainment=None, slo_percentile=None, slo_response_s=None)
+    # 500 of 2,000 requests within it, at 120.5 a second in all.
+    assert "30.12 within the objective" in facts_of(replace(result, streams=(judged, free)))
+    assert "within the objective" not in facts_of(result)
+
+
+def test_times_of_tokens_stand_in_a_table_and_say_why(qtbot):
+    ns = 1_000_000
+    told = TokenResult(
+        (381 * ns, 7_734 * ns, 21_800 * ns, 22_000 * ns), 1.65, (43 * ns, 89 * ns, 92 * ns, 95 * ns), 0.0457,
+        41_000, 41.7, 8_000_000_000, 0.037,
+    )  # fmt: skip
+    table = TokenTimes()
+    qtbot.addWidget(table)
+    result = replace(made_results.serving(), tokens=told)
+    table.show_tokens(result, told)
+    texts = {name: figure.text() for name, figure in table.figures.items()}
+    assert texts["ttft.p95_s"] == "7.73 s" and texts["tpot.mean_s"] == "45.7 ms" and len(texts) == 8
+    assert "time to the first token" in table.figures["ttft.p95_s"].why()
+    assert token_facts(told, 8_000_000_000) == (
+        "41.7 tokens/s · KV cache at most 7.5 GiB of 7.5 GiB, full when the turn of 3.7 % of the requests came"
+    )
+    assert token_facts(replace(told, kv_peak_bytes=0), None) == "41.7 tokens/s"
+    single = replace(told, tpot_ns=())
+    table.show_tokens(replace(result, tokens=single), single)
+    assert table.figures["tpot.p95_s"].text() == look.NO_NUMBER
+    row = StreamRow(StreamResult("chat", 100, 1, 2, 3, 1e-9, 1.0, 0.0, tokens=told))
+    assert [column.text(row) for column in TOKEN_COLUMNS] == ["7.73 s", "89.0 ms"]
+
+
+def test_every_part_has_a_look_of_its_own():
+    shown = {name for name in (*PARTS, *_PARTS) if name != "queue_imbalance"}
+    assert shown <= set(STYLES) and len(set(STYLES.values())) == len(STYLES)
+
+
+def test_an_interval_stands_beside_its_time_in_its_digits():
+    assert look.fmt_within(1.464, 1.441, 1.615) == "1.46 −0.02 +0.15 s"
+    assert look.fmt_within(0.0417, 0.0405, 0.0429) == "41.7 ± 1.2 ms"
+    assert look.fmt_within(1412.4, 1400.0, 1500.0) == "23.5 −0.2 +1.5 min"
+
+
 def test_a_stream_says_whether_its_objective_is_met():
     one = StreamResult("chat", 100, 1, 2, 3, 1e-9, 1.0, 0.0, 0.95, 0.02, 0.94)
     assert StreamRow(one).attainment == "✕ 94.0 %"
@@ -154,13 +275,13 @@ def test_a_stream_says_whether_its_objective_is_met():
 
 
 def test_the_highest_rate_is_said_with_what_breaks_beyond_it():
-    rate = {"rate_per_s": 6.831, "percentile": "p99", "limit_s": 0.6, "tried": 23, "first_estimate": True}
+    rate = {"set_rate_per_s": 6.831, "percentile": "p99", "limit_s": 0.6, "tried": 23, "first_estimate": True}
     ramp = {"what": "objective", "cause": "contention_queue"}
     said = highest_sentence(rate, ramp)
     assert said == (
         "6.831 requests/s keep p99 within 600 ms (23 rates tried, by the first estimate). "
         "Beyond it the objective breaks first: contention grows most."
     )
-    none = highest_sentence(rate | {"rate_per_s": None, "first_estimate": False}, ramp)
+    none = highest_sentence(rate | {"set_rate_per_s": None, "first_estimate": False}, ramp)
     assert none.startswith("No rate keeps p99 within 600 ms (23 rates tried). Shorten")
     assert highest_sentence(rate, {"what": "", "cause": ""}).endswith("estimate).")

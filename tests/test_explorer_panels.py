@@ -34,10 +34,15 @@ from explorer.panels.registers import RegisterGauges, gauge_rows
 from explorer.panels.rows import Column, Rows, RowsModel
 from explorer.results import Baseline
 from explorer.tiles import TileEditor
+from model.cost.result import CostRequest
+from model.cost.simulate import simulate
 from model.cost.why import why as cost_why
 from model.errors import FileError
 from model.graph.graph import OperatorGraph
+from model.graph.load import load_graph
+from model.hardware.loader import load_hardware
 from model.plan.plan import FusionGroup, Plan
+from model.plan.starting import starting_plan
 
 from . import made_results
 from .explorer_engine import HandEngine, workload
@@ -155,6 +160,24 @@ def test_traffic_rows_sum_to_the_result_in_every_mode():
         )
         for rows in (rows_by_group(digest), rows_by_operator(digest), rows_by_tensor(digest)):
             assert sum(row.total(pair) for row in rows) == want
+
+
+def test_every_explicit_level_has_its_pair_in_the_map_and_its_line_in_the_tips():
+    graph = load_graph("swiglu_mlp")
+    plan = starting_plan(graph).plan
+    result = simulate(CostRequest(graph, load_hardware("tpu-v4i"), plan, "bf16"))
+    digest = Digest.of(result)
+    pairs = digest.pairs
+    assert pairs == (("HBM", "CMEM"), ("CMEM", "VMEM"), ("VMEM", "registers"))
+    for row, group in zip(rows_by_group(digest), result.groups, strict=True):
+        assert [row.total(pair) for pair in pairs] == [group.moved_bytes()[pair] for pair in pairs]
+    row = group_rows(result)[0]
+    for outer, inner in pairs:
+        assert f"{outer} ↔ {inner}: " in row.traffic_tip
+    assert " in CMEM\n" in row.fit_tip and " in VMEM\n" in row.fit_tip
+    card = cost_why(result, "G1.dram_bytes")
+    told = {figure.name: figure.value for figure in card.inputs}
+    assert told["CMEM to and from VMEM"] == result.groups[0].moved_bytes()["CMEM", "VMEM"]
 
 
 def test_the_colour_scale_spans_what_is_shown_and_survives_one_number():

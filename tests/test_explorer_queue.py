@@ -98,7 +98,7 @@ def test_the_panel_draws_zooms_to_the_peak_and_says_what_is_there(qtbot):
     said: list[str] = []
     panel.chart.pointed.connect(said.append)
     plot = panel.chart._plot()
-    _, _, slots = panel.chart._strips()
+    _, slots = panel.chart._strips()
     panel.chart.pointed_at(QPointF(plot.left() + plot.width() * 0.75, slots.top() + 2))
     assert said[-1].startswith("at 60.0 ns: 0 wait · 1 of 2 slots busy · slot 0: a batch of 2 for 40")
     panel.peak.click()

@@ -120,6 +120,9 @@ def test_levels_that_are_not_counted_yet_are_warned_of(tmp_path):
     path = tmp_path / "deeper.toml"
     inner = '[[memory]]\nname = "L1"\nscope = "core"\ncapacity_bytes = 65536\n'
     path.write_text(text.replace("[energy]", inner + "[energy]"), encoding="utf-8")
+    assert load_hardware(path).warnings == ()  # nor is there anything to say of one more explicit level
+    assert [buffer.name for buffer in load_hardware(path).buffers] == ["shared", "L1"]
+    path.write_text(text.replace("[energy]", inner + 'kind = "cache"\n[energy]'), encoding="utf-8")
     ((where, what, lever),) = load_hardware(path).warnings
     assert where == "a100: memory[3] L1" and "not in the sums yet" in what and lever
 

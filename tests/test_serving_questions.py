@@ -75,7 +75,7 @@ def test_every_question_has_an_answer(tmp_path, capsys):
     assert kinds == ["load", "batch", "highest_rate", "ramp", "placement"]
     assert not any(answer["first_estimate"] for answer in found)  # batches: every replay is exact
     assert main(["serve", "--workload", str(tmp_path / "w.toml"), "--what-if", "load,rate"]) == 0
-    assert "what if: highest_rate" in capsys.readouterr().out
+    assert "what if: highest rate" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

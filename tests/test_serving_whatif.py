@@ -15,12 +15,14 @@ from model.serving.result import ServiceProfile
 from model.serving.rules import Offers, Rules, Services, StreamRules
 from model.serving.slowdown import SlowdownTables, first_estimate
 from model.serving.whatif import (
+    HighestRate,
     Limit,
     Point,
     as_poisson,
     at_rate,
     batch_sweep,
     beside_poisson,
+    confirmed,
     highest_rate,
     last_good,
     load_curve,
@@ -210,3 +212,31 @@ def test_the_first_estimate_serves_the_search():
         [1_000.0 * k for k in range(1, 17)],
     )
     assert found.point is not None and 5_000.0 < found.point.rate_per_s < 8_000.0
+
+
+def test_what_an_estimate_found_is_held_against_exact_replays():
+    """An estimate that is much too kind: the rate that is told keeps to the limit exactly, the next does not."""
+    setting, limit = single_server(0.5, 3_000), Limit("p95", 6_000_000)
+
+    def kind(offers, services, rules):
+        done = replay(offers, services, rules)
+        shorter = offers.arrival_ns + (done.completion_ns - offers.arrival_ns) * 2 // 3
+        return replace(done, completion_ns=shorter)
+
+    found = highest_rate(setting, kind, limit, [100.0 * k for k in range(1, 11)])
+    slices = confirmed(setting, found)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            exact = end.value
+            break
+    assert exact.point is not None and exact.beyond is not None and found.point is not None
+    assert exact.point.rate_per_s < found.point.rate_per_s and exact.tried > found.tried
+    assert measure(at_rate(setting, exact.point.rate_per_s), replay).percentiles_ns[1] <= limit.response_ns
+    assert exact.point.rate_per_s < exact.beyond.rate_per_s <= 1.006 * exact.point.rate_per_s
+    assert not limit.met(exact.beyond)
+    none = HighestRate(limit, None, found.beyond, 3)
+    with pytest.raises(StopIteration) as end:
+        next(confirmed(setting, none))
+    assert end.value.value is none

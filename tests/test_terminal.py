@@ -17,6 +17,12 @@ from model.terminal import quantity, size
         (0, "B", 4, "0 B"),
         (-5e-7, "s", 4, "-500 ns"),
         (None, "s", 4, "-"),
+        (599.0, "s", 4, "599 s"),
+        (2345.0, "s", 4, "39.08 min"),
+        (-1412.4, "s", 3, "-23.5 min"),
+        (36_000.0, "s", 3, "10 h"),
+        (36e6, "s", 3, "10000 h"),
+        (2345.0, "B", 4, "2.345 kB"),
     ],
 )
 def test_quantity(value: float | None, unit: str, digits: int, text: str) -> None:

@@ -14,13 +14,18 @@ from model.cost.why import numbers, why
 from model.errors import UsageError
 from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
-from model.plan.edits import contraction_tails
+from model.plan.edits import contraction_tails, set_level, unfused
+from model.plan.plan import LevelTile
+from model.serving.document import serving_document
 from model.serving.profile import profile_of
 from model.serving.serve import serve
 from model.serving.why import NUMBERS
+from model.serving.why import numbers as serving_numbers
 from model.serving.why import why as serving_why
 from model.serving.workload import load_workload
 from model.why import card_text, figure_text
+
+from .cost_graphs import Sketch, one_buffer, product
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +77,39 @@ def test_parts_of_a_percentile_sum_to_it(result):
     assert sum(share.value for share in card.shares) == pytest.approx(card.value.value)
 
 
+@pytest.mark.parametrize("name", ["code-answers", "warm-afternoon", "static-starves"])
+def test_every_number_of_a_tail_has_a_card_that_says_what_its_json_says(name):
+    outcome = serve(load_workload(name))
+    document = serving_document(outcome)
+    asked = serving_numbers(outcome)
+    assert set(NUMBERS) <= set(asked)
+    for number in asked:
+        card = serving_why(outcome, number)
+        assert card.number == number and card.formula and card.inputs, number
+        value: object = document
+        for key in number.split(".")[1:]:
+            value = value.get(key) if isinstance(value, dict) else None
+        if number == "serving.busiest_slot":
+            value = max(slot["utilisation"] for slot in document["slots"])
+        if value is not None:
+            assert card.value.value == pytest.approx(value), number
+    there = {number.split(".")[1] for number in asked}
+    assert ({"ttft", "tpot", "kv_peak_bytes", "tokens_per_s"} <= there) == (name == "code-answers")
+    assert ("thermal" in there) == (name == "warm-afternoon")
+    assert ("goodput_rps" in there) == (name != "warm-afternoon")
+    with pytest.raises(UsageError, match=re.escape("no number 'serving.ttft.p42_s'")):
+        serving_why(outcome, "serving.ttft.p42_s")
+
+
+def test_goodput_counts_who_answers_in_time():
+    outcome = serve(load_workload("code-answers"))
+    response = outcome.requests.completion_ns - outcome.requests.arrival_ns
+    span_s = float(outcome.requests.completion_ns.max() - outcome.requests.arrival_ns[0]) * 1e-9
+    assert outcome.goodput_rps == pytest.approx(float((response <= 5_000_000_000).sum()) / span_s)
+    assert serving_document(outcome)["goodput_rps"] == outcome.goodput_rps
+    assert serve(load_workload("warm-afternoon")).goodput_rps is None
+
+
 def test_an_unknown_number_is_refused_with_the_nearest(result):
     with pytest.raises(UsageError, match=re.escape("totals.latency_s")):
         why(result, "latency")
@@ -99,3 +137,49 @@ def test_figures_are_written_with_their_units():
     assert figure_text(1.82e-3, "s") == "1.82 ms"
     assert figure_text(8819, "") == "8,819"
     assert figure_text(True, "") == "yes"
+
+
+@pytest.mark.parametrize("sample", ["transformer_block", "inverted_residual", "training_step", "unet_level"])
+@pytest.mark.parametrize("machine", ["edge-npu", "a100"])
+def test_a_footprint_is_shared_out_to_its_tensors(sample: str, machine: str) -> None:
+    graph = load_graph(sample)
+    result = simulate(CostRequest(graph, load_hardware(machine), contraction_tails(graph)))
+    buffer = result.request.accelerator.buffer.name
+    for index, group in enumerate(result.groups):
+        held = dict(group.footprint_bytes).get(buffer, 0)
+        card = why(result, f"G{index + 1}.footprint_bytes")
+        assert sum(size for _, size in group.resident) == held
+        if held:
+            touched = {
+                a.tensor
+                for o in group.operators
+                for a in (*graph.operators[o].inputs, *graph.operators[o].outputs)
+            }
+            roots = {graph.roots[tensor] for tensor in touched}
+            assert {tensor for tensor, _ in group.resident} <= touched | roots | {-1}
+            assert all(size > 0 for tensor, size in group.resident if tensor >= 0)
+            assert card.shares
+            assert sum(share.value for share in card.shares) == held or len(card.shares) == 8
+
+
+def test_the_shares_of_a_footprint_by_hand() -> None:
+    """k { n { MatMul } }: all of Y (4x5) stays, of A (4x6) a column per k, of B (6x5) an element per k and n."""
+    graph = product(4, 5, 6)
+    level = LevelTile("buffer", (("m", 4), ("n", 1), ("k", 1)), ("k", "n"), (("A", 1), ("B", 2), ("Y", 0)))
+    plan = set_level(graph, unfused(graph), 0, level)
+    result = simulate(CostRequest(graph, one_buffer(1 << 12), plan))
+    shares = {share.name: share.value for share in why(result, "G1.footprint_bytes").shares}
+    assert shares == {"Y": 20, "A": 4, "B": 1}
+    assert dict(result.groups[0].footprint_bytes) == {"buffer": 25}
+
+
+def test_what_is_written_over_an_input_is_not_held_twice() -> None:
+    """Relu over 64 bytes at once: the input's tile and the output's, of which one takes the place of the other."""
+    sketch = Sketch()
+    sketch.tensor("x", 8, 8)
+    graph = sketch.graph(sketch.pointwise("Relu", ["x"], "y", "relu"))
+    level = LevelTile("buffer", (("i0", 8), ("i1", 8)), (), (("x", 0), ("y", 0)))
+    result = simulate(CostRequest(graph, one_buffer(1 << 12), set_level(graph, unfused(graph), 0, level)))
+    named = {graph.tensors[t].name if t >= 0 else "": size for t, size in result.groups[0].resident}
+    assert named == {"x": 64, "y": 64, "": -64}
+    assert dict(result.groups[0].footprint_bytes) == {"buffer": 64}

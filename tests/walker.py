@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
-OUTER, BUFFER, REGISTERS = 0, 1, 2
+OUTER, BUFFER, REGISTERS = 0, 1, 64  # further buffers, inwards, are 2, 3, ...
 
 
 class Access(NamedTuple):
@@ -56,7 +56,8 @@ class Operator(NamedTuple):
 
 
 class Group(NamedTuple):
-    """``loops``: (dim, step, parent) in preorder. ``splits``: (loop, cores that share the sums over it)."""
+    """``loops``: (dim, step, parent) in preorder. ``splits``: (loop, cores that share the sums over it). ``stages``: of
+    the outermost buffer; ``inner_stages``: of each further one."""
 
     extents: tuple[int, ...]
     loops: tuple[tuple[int, int, int], ...]
@@ -64,6 +65,7 @@ class Group(NamedTuple):
     tensors: tuple[Tensor, ...]
     stages: int = 1
     splits: tuple[tuple[int, int], ...] = ()
+    inner_stages: tuple[int, ...] = ()
 
 
 class Counts(NamedTuple):
@@ -141,6 +143,7 @@ class Tree:
     def __init__(self, group: Group) -> None:
         self.group = group
         self.levels = max(len(a.depth) for op in group.operators for a in (*op.reads, *op.writes))
+        self.buffers = 1 + len(group.inner_stages)
         self.path = [self.up(op.leaf) for op in group.operators]
         self.trips = [self.static_trips(loop) for loop in range(len(group.loops))]
         self.readers: dict[int, list[int]] = {}
@@ -177,7 +180,9 @@ class Tree:
         at = self.path[o].index(loop)
         for access in self.group.operators[o].writes:
             tensor = self.group.tensors[access.tensor]
-            retained = at >= self.effective(self.path[o], access, access.depth[0])
+            # In the buffer where it lives: the innermost for registers, the outermost for what lives outside.
+            kept = self.buffers - 1 if tensor.home == REGISTERS else max(0, tensor.home - 1)
+            retained = at >= self.effective(self.path[o], access, access.depth[kept])
             unused = (
                 tensor.home != OUTER
                 and not tensor.written_outside
@@ -217,8 +222,8 @@ class Tree:
     def shared_stream(self, o: int, access: Access, level: int) -> tuple:
         """What two accesses must have in common to be one stream."""
         depth = self.depth(o, access, level)
-        if level == 0:
-            apart = (o,) if self.group.tensors[access.tensor].spilled else ()
+        if level < self.buffers:
+            apart = (o,) if access.tensor in self.producer else ()
             return access.tensor, access.axes, tuple(self.loops[o][:depth]), *apart
         return o, access.tensor, access.axes, depth
 
@@ -316,7 +321,7 @@ class Machine:
             for is_read, accesses in ((True, op.reads), (False, op.writes)):
                 for access in accesses:
                     home = self.group.tensors[access.tensor].home
-                    if home == REGISTERS or (home == BUFFER and level == 0):
+                    if home > level:
                         continue
                     name = (level, is_read, self.tree.shared_stream(o, access, level))
                     if not is_read or access.fixed >= 0:
@@ -414,13 +419,13 @@ class Machine:
                 continue
             o, access = self.tree.producer[tensor]
             assert access.fixed >= 0 or len(self.through[tensor]) == value.elements
-            for level in range(self.tree.levels if value.home == REGISTERS else 1):
+            for level in range(min(value.home, self.tree.levels)):
                 sums.setdefault((level, o, tensor), [0, 0, 0, 0])[1] += value.elements
         return tuple((tensor, o, level, *row) for (level, o, tensor), row in sorted(sums.items()) if any(row))
 
 
-def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[int]]:
-    """Bits in whole sectors that cross level 0 per (tensor, operator): inwards and outwards."""
+def sector_bits(group: Group, sector_bytes: int, which: int = 0) -> dict[tuple[int, int], list[int]]:
+    """Bits in whole sectors that cross level `which` per (tensor, operator): inwards and outwards."""
     machine = Machine(Tree(group))
     machine.run()
     sector = 8 * sector_bytes
@@ -435,7 +440,7 @@ def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[i
         return sum(-(-length * bits // sector) * sector for length in lengths)
 
     for (level, is_read, *_), stream in machine.streams.items():
-        if level:
+        if level != which:
             continue
         tensor = group.tensors[stream.tensor]
         stream.leave()
@@ -455,7 +460,7 @@ def sector_bits(group: Group, sector_bytes: int) -> dict[tuple[int, int], list[i
                 part = rounded(lengths, tensor.partial_bits)
                 add(stream.tensor, stream.owner, part, part)
     for number, tensor in enumerate(group.tensors):
-        if tensor.home != OUTER and tensor.written_outside:
+        if tensor.home > which and tensor.written_outside:
             add(number, machine.tree.producer[number][0], 0, rounded([tensor.elements], tensor.bits))
     return {name: row for name, row in found.items() if any(row)}
 
@@ -508,14 +513,16 @@ class Resident(NamedTuple):
 
 def footprint_bytes(tree: Tree, level: int) -> int:
     """The most bytes that are there while an operator runs."""
-    residents = list(_outer_tiles(tree) if level == 0 else _register_tiles(tree))
+    buffer = level < tree.buffers
+    residents = list(_outer_tiles(tree, level) if buffer else _register_tiles(tree, level))
     residents += _intermediates(tree, level)
     most = 0
     for o, op in enumerate(tree.group.operators):
         live = [resident for resident in residents if o in resident.live]
         total = sum(resident.one * resident.copies for resident in live)
-        if level == 0:
-            total += sum(_lines(tree, access, owner, o) for owner, access in _at_home(tree))
+        if buffer:
+            total += sum(_lines(tree, access, owner, o, level) for owner, access in _there(tree, level))
+        if level == tree.buffers - 1:
             total += sum(_statistics(tree, other, o) for other in range(len(tree.group.operators)))
         if op.pointwise:
             total -= _in_place(tree, o, live, level)
@@ -543,11 +550,11 @@ def _bytes(tree: Tree, o: int, access: Access, level: int, bits: int) -> int:
 
 def _output_bits(tree: Tree, o: int, access: Access, level: int) -> int:
     """Partial-sum width where sums that are not finished rest in the tile."""
-    loops = tree.tile_loops(o, access, 1) if level == 0 and tree.levels == 2 else tree.loops[o]
+    loops = tree.tile_loops(o, access, level + 1) if level + 1 < tree.levels else tree.loops[o]
     dims = set(tree.group.operators[o].dims) - touched(access.axes)
     tensor = tree.group.tensors[access.tensor]
     unfinished = any(tree.group.loops[loop][0] in dims and tree.trips[loop] > 1 for loop in loops)
-    unfinished = unfinished or (level == 0 and bool(tree.shared_sums(o, access)))
+    unfinished = unfinished or (level < tree.buffers and bool(tree.shared_sums(o, access)))
     return tensor.partial_bits if unfinished else tensor.bits
 
 
@@ -557,7 +564,8 @@ def _resident(
     loops = tree.tile_loops(o, access, level)
     loop = loops[-1] if loops else -1
     bits = tree.group.tensors[access.tensor].bits if is_read else _output_bits(tree, o, access, level)
-    copies = tree.group.stages if loops and level == 0 else 1
+    stages = (tree.group.stages, *tree.group.inner_stages)
+    copies = stages[level] if loops and level < tree.buffers else 1
     one = _bytes(tree, o, access, level, bits)
     stream = tree.shared_stream(o, access, level)
     live = _live(tree, loop, operators)
@@ -566,22 +574,22 @@ def _resident(
     return Resident(access.tensor, stream, operators, live, loop, one, copies)
 
 
-def _outer_tiles(tree: Tree) -> Iterator[Resident]:
-    """In the buffer: tiles of what comes from outside or goes there."""
+def _outer_tiles(tree: Tree, level: int) -> Iterator[Resident]:
+    """In a buffer: tiles of what comes from further out or goes there."""
     shared: dict[tuple, tuple[int, Access, list[int]]] = {}
     for o, op in enumerate(tree.group.operators):
         for access in op.reads:
-            if tree.group.tensors[access.tensor].home == OUTER and access.fixed < 0:
-                name = tree.shared_stream(o, access, 0)
+            if tree.group.tensors[access.tensor].home <= level and access.fixed < 0:
+                name = tree.shared_stream(o, access, level)
                 shared.setdefault(name, (o, access, []))[2].append(o)
         for access in op.writes:
-            if tree.group.tensors[access.tensor].home == OUTER and access.fixed < 0:
-                yield _resident(tree, o, access, 0, [o], False)
+            if tree.group.tensors[access.tensor].home <= level and access.fixed < 0:
+                yield _resident(tree, o, access, level, [o], False)
     for o, access, operators in shared.values():
-        yield _resident(tree, o, access, 0, operators, True)
+        yield _resident(tree, o, access, level, operators, True)
 
 
-def _register_tiles(tree: Tree) -> Iterator[Resident]:
+def _register_tiles(tree: Tree, level: int) -> Iterator[Resident]:
     """In the registers: the tiles of contractions, but for intermediates that live there."""
     for o, op in enumerate(tree.group.operators):
         if not op.contraction:
@@ -589,22 +597,22 @@ def _register_tiles(tree: Tree) -> Iterator[Resident]:
         seen: set[tuple] = set()
         for access in (*op.reads, *op.writes):
             is_read = access in op.reads
-            name = (is_read, tree.shared_stream(o, access, 1))
+            name = (is_read, tree.shared_stream(o, access, level))
             home = tree.group.tensors[access.tensor].home
             if access.fixed < 0 and home != REGISTERS and name not in seen:
                 seen.add(name)
-                yield _resident(tree, o, access, 1, [o], is_read)
+                yield _resident(tree, o, access, level, [o], is_read)
 
 
 def _intermediates(tree: Tree, level: int) -> Iterator[Resident]:
     """Tiles of what is made and used in the group, where it lives."""
     for tensor, value in enumerate(tree.group.tensors):
-        if value.home != (BUFFER, REGISTERS)[level]:
+        if value.home != (level + 1 if level < tree.buffers else REGISTERS):
             continue
         o, access = tree.producer[tensor]
         operators = [o, *tree.readers[tensor]]
         loops = tree.tile_loops(o, access, level)
-        if level == 1:
+        if level == tree.buffers:
             if access.fixed >= 0:
                 continue
             shared = [
@@ -621,23 +629,24 @@ def _intermediates(tree: Tree, level: int) -> Iterator[Resident]:
         yield Resident(tensor, (), operators, _live(tree, loop, operators), loop, one, 1)
 
 
-def _at_home(tree: Tree) -> Iterator[tuple[int, Access]]:
-    """(operator, access) of every tile in the buffer."""
+def _there(tree: Tree, level: int) -> Iterator[tuple[int, Access]]:
+    """(operator, access) of every tile in a buffer."""
     seen: set[tuple] = set()
     for o, op in enumerate(tree.group.operators):
         for is_read, access in [(True, read) for read in op.reads] + [(False, write) for write in op.writes]:
             home = tree.group.tensors[access.tensor].home
-            name = (is_read, tree.shared_stream(o, access, 0), -1 if is_read else o)
-            if access.fixed >= 0 or home == REGISTERS or (is_read and (home == BUFFER or name in seen)):
+            name = (is_read, tree.shared_stream(o, access, level), -1 if is_read else o)
+            made_here = home == level + 1
+            if access.fixed >= 0 or home > level + 1 or (is_read and (made_here or name in seen)):
                 continue
             seen.add(name)
             yield o, access
 
 
-def _lines(tree: Tree, access: Access, owner: int, running: int) -> int:
+def _lines(tree: Tree, access: Access, owner: int, running: int, level: int) -> int:
     """Bytes of a tile's line buffers while an operator runs."""
     group, total = tree.group, 0
-    loops = tree.loops[owner][: tree.depth(owner, access, 0)]
+    loops = tree.loops[owner][: tree.depth(owner, access, level)]
     turning = [loop for loop in loops if tree.trips[loop] > 1]
     for axis in access.axes:
         mine = [loop for loop in turning if axis[0] == "rolling" and group.loops[loop][0] == axis[1]]
@@ -680,11 +689,11 @@ def _in_place(tree: Tree, o: int, live: list[Resident], level: int) -> int:
     for read, write in product(op.reads, op.writes):
         if read.fixed >= 0 or write.fixed >= 0 or read.axes != write.axes:
             continue
-        outside = tree.group.tensors[read.tensor].home == OUTER
+        outside = tree.group.tensors[read.tensor].home <= level
         for source, target in product(live, live):
             dies = source.tensor == read.tensor and max(source.operators) == o
             own = not outside or source.stream == tree.shared_stream(o, read, level)
-            same_loop = level == 1 or source.loop == target.loop
+            same_loop = level == tree.buffers or source.loop == target.loop
             result = target.tensor == write.tensor and o in target.operators
             if dies and own and result and same_loop:
                 most = max(most, min(source.one, target.one))

@@ -1,8 +1,9 @@
-"""DRAM demand over time: what one request asks of memory, phase by phase, alone on its slot.
+"""DRAM demand over time: what one request asks of memory, phase by phase, alone on its slot; and what all slots take of
+the bus that they share, while requests are served.
 
 Knows the digest's `Demand`: the phases of all groups, whose nanoseconds and bytes sum exactly to latency and
 traffic. What does not fit the screen is reduced to the largest demand per pixel column, never to an average (one
-average per launch hides the bursts that lengthen a tail).
+average per launch hides the bursts that lengthen a tail). What slots share is `Shared`'s, drawn by `bus.py`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtWidgets import QHBoxLayout
 
 from model.cost.result import PHASE_KINDS, CostResult
+from model.serving.result import ServingResult
 
 from .. import look
-from ..controls import ElidedLabel
+from ..controls import Combo, ElidedLabel
 from ..digest import Demand
 from ..document import Document
-from ..names import group_label, group_name, group_tints
+from ..names import group_name, result_label, result_tints
+from ..shared import Shared
+from .bus import BusChart
 from .panel import Panel
 from .timechart import LEFT, TimeChart, ticks
 
 NARROW = 16.0
 """Pixels: no group's name has room in fewer."""
+ALONE, BY_SLOT, BY_CAUSE = "One request alone", "All slots", "All slots by cause"
+MODES = (ALONE, BY_SLOT, BY_CAUSE)
+MUCH = 0.7
+"""U_c from which on slots will wait for the bus (MINICASE 3.8)."""
+BUS_TIP = (
+    "U_c: load of the shared bus if all slots run the plan at once, slots · bytes / (bandwidth · time alone). "
+    "X_c: how much longer identical requests in step take, the sum of time · max(0, demand · slots / bandwidth − 1) / "
+    f"time alone. From U_c {MUCH} on slots wait for DRAM."
+)
 
 
 def capped(demand: Demand, port: float) -> Demand:
@@ -210,18 +224,35 @@ class DemandProfile(Panel):
     """The demand panel."""
 
     HINT = "Point at a phase to read it · wheel zooms, drag pans, double-click shows everything"
+    BUS_HINT = "Point at a row to read it · wheel zooms here and in the queue, drag pans, double-click shows everything"
 
-    def __init__(self, document: Document) -> None:
-        super().__init__(document, "demand", "Demand over time", "DRAM bytes per second of one request alone")
+    def __init__(self, document: Document, shared: Shared | None = None) -> None:
+        super().__init__(document, "demand", "Demand over time", "DRAM bytes per second over time")
         self._result: CostResult | None = None
+        self.shared = shared or Shared(document)
         self.chart = Chart()
+        self.bus = BusChart()
         self.reading = ElidedLabel()
         self.reading.setText(self.HINT)
+        self.mode = Combo("Whose demand")
+        self.mode.setMinimumWidth(152)
+        self.mode.addItems(list(MODES))
+        self.mode.setToolTip(BUS_TIP)
+        self.mode.currentIndexChanged.connect(self.invalidate)
         self.body.addWidget(self.chart, 1)
-        self.body.addWidget(self.reading)
+        self.body.addWidget(self.bus, 1)
+        foot = QHBoxLayout()  # in reach beside a sentence as well
+        foot.setContentsMargins(12, 0, 12, 8)
+        foot.addWidget(self.reading, 1)
+        foot.addWidget(self.mode)
+        self.foot.addLayout(foot)
         self.chart.pointed.connect(self._read)
         self.chart.picked.connect(self._pick)
-        self.follow("cost", document.cost_changed)
+        self.bus.pointed.connect(lambda text: self.reading.setText(text or self.BUS_HINT))
+        self.bus.range_changed.connect(self.shared.show)
+        self.shared.window_changed.connect(self.bus.show_range)
+        self.shared.changed.connect(self._shared_changed)
+        self.follow("cost", document.cost_changed, document.serving_changed, document.machine_changed)
         document.selection_changed.connect(self._mark)
         document.graph_changed.connect(self._forget)
 
@@ -229,11 +260,23 @@ class DemandProfile(Panel):
         """What is drawn is of another graph, whose operators the selection knows nothing of."""
         self._result = None
         self.chart.forget()
+        self.bus.show_seen(None, self.bus.by_cause)
+
+    def _shared_changed(self) -> None:
+        if self.mode.currentText() != ALONE:
+            self.invalidate()
 
     def redraw(self) -> None:
-        """The newest result's phases."""
+        """The newest result's phases, or what the replay's slots take."""
         digest = self.document.digest
+        alone = self.mode.currentText() == ALONE
+        self.chart.setVisible(alone)
+        self.bus.setVisible(not alone)
+        self.reading.setText("")
         if self.explain_absence("the demand") or digest is None:
+            return
+        if not alone:
+            self._show_bus()
             return
         result = digest.result
         port = result.request.accelerator.slot_bandwidth_bytes_per_s
@@ -245,11 +288,57 @@ class DemandProfile(Panel):
         self.set_line(
             f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(digest.demand.mean)}"
         )
-        tints = group_tints(result.request.plan, len(look.palette().groups))
+        tints = result_tints(result, len(look.palette().groups))
         self.chart.show_demand(demand, port if math.isfinite(port) else None, tints)
         self._mark()
         self.reading.setText(self.HINT)
         self.show_body()
+
+    def _show_bus(self) -> None:
+        served, seen = self.document.serving, self.shared.seen
+        if served is None:
+            self.say(
+                "Nothing is served yet. Choose a workload in the header, or see Latency for what is missing."
+            )
+            return
+        if served.unstable:
+            self.say(
+                "Unstable: the queue grows without end. Lower the rate or add slots (see Latency).", "warning"
+            )
+            return
+        requests = served.requests
+        begin_s, end_s = int(requests.arrival_ns[0]) * 1e-9, int(requests.completion_ns.max()) * 1e-9
+        self.bus.show_ends(begin_s, end_s)
+        self.shared.show(self.bus.low_s, self.bus.high_s)
+        if seen is None:
+            self.say("Replaying every request, and looking at the bus…")
+            return
+        if not seen.moved_bytes.any():
+            self.say(
+                "Nothing is known of this workload's DRAM traffic: its service times are its own. Choose one whose "
+                "requests run the plan."
+            )
+            return
+        self.bus.show_seen(seen, self.mode.currentText() == BY_CAUSE)
+        self.set_line(self._bus_line(served))
+        self.reading.setText(self.BUS_HINT)
+        self.show_body()
+
+    def _bus_line(self, served: ServingResult) -> str:
+        """How full the bus is, and what the plan makes of it in closed form."""
+        seen, pressure = self.shared.seen, self.shared.pressure
+        assert seen is not None
+        slots = "slots without end" if not seen.slots else f"{seen.slots:,} slot{'s' * (seen.slots != 1)}"
+        if math.isfinite(seen.bandwidth_bytes_per_s):
+            parts = [f"{slots} share {look.fmt_rate(seen.bandwidth_bytes_per_s)}"]
+            parts.append(f"mean {look.fmt_percent(float(seen.load.mean()))} full")
+            u, x = pressure
+            sign = "⚠ " if u > MUCH else ""
+            parts.append(f"{sign}U_c {u:.2f} · X_c {x:.2f} of this plan")
+        else:
+            parts = [f"{slots}, and bandwidth without end"]
+        behind = self.shared.of is not served
+        return " · ".join((*(("of the replay before",) if behind else ()), *parts))
 
     def _mark(self) -> None:
         """Bring out the group of the result that holds the first selected operator."""
@@ -263,7 +352,7 @@ class DemandProfile(Panel):
             self.reading.setText(self.HINT)
             return
         group = int(demand.group[phase])
-        label = group_label(result.request.graph, group, result.groups[group].operators)
+        label = result_label(result, group)
         lasts = look.fmt_seconds(float(demand.end_s[phase] - demand.begin_s[phase]))
         rate = look.fmt_rate(float(demand.bytes_per_s[phase]))
         begin = look.fmt_seconds(float(demand.begin_s[phase]))

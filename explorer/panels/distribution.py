@@ -122,6 +122,7 @@ class Distribution(QWidget):
         self.baseline: ServingResult | None = None
         self.label = ""
         self.settable = False
+        self.asked = DEFAULT_PERCENTILE  # of an objective that the hand may set
         self._moving_ns: float | None = None  # the objective that the hand set, until a result knows of it
         self._held = False
         self._held_axis = TimeAxis(0.0, 1.0, False)
@@ -132,16 +133,26 @@ class Distribution(QWidget):
         return QSize(380, 168)
 
     def show_results(
-        self, result: ServingResult, baseline: ServingResult | None, label: str, *, settable: bool = False
+        self,
+        result: ServingResult,
+        baseline: ServingResult | None,
+        label: str,
+        *,
+        settable: bool = False,
+        asked: float = DEFAULT_PERCENTILE,
     ) -> None:
-        """Draw `result`, and `baseline` with its label where there is one; `settable`: there can be an objective."""
+        """Draw `result`, and `baseline` with its label where there is one.
+
+        `settable`: there can be an objective, that the share `asked` of the requests answers within a time.
+        """
         if result is not self.result:
             if not self._held:
                 self._moving_ns = None
             self._curve = Curve.of(result)
         if baseline is not self.baseline:
             self._base_curve = Curve.of(baseline) if baseline is not None else NO_CURVE
-        self.result, self.baseline, self.label, self.settable = result, baseline, label, settable
+        self.result, self.baseline, self.label = result, baseline, label
+        self.settable, self.asked = settable, asked
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if settable else Qt.FocusPolicy.NoFocus)
         self.setAccessibleDescription(
             f"p50 {look.fmt_ns(result.p50_ns)}, p95 {look.fmt_ns(result.p95_ns)}, "
@@ -159,14 +170,14 @@ class Distribution(QWidget):
         return None if limit is None else limit * 1e9
 
     def _objective(self) -> str:
-        """``SLO 35.0 ms · 91.2 % within, 95.0 % asked``."""
+        """``SLO p95 within 35.0 ms · 91.2 % are``."""
         limit, result = self.limit_ns, self.result
         if limit is None or result is None:
             return "drag to set an objective"
-        asked = result.slo_percentile or DEFAULT_PERCENTILE
+        share = result.slo_percentile or self.asked
         return (
-            f"SLO {look.fmt_ns(round(limit))} · {look.fmt_percent(self._attained(limit))} within, "
-            f"{look.fmt_percent(asked)} asked"
+            f"SLO {look.fmt_percentile(share)} within {look.fmt_ns(round(limit))} · "
+            f"{look.fmt_percent(self._attained(limit))} are"
         )
 
     def _attained(self, limit_ns: float) -> float:
@@ -325,7 +336,9 @@ class Distribution(QWidget):
         for at in places:
             painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
         painter.setPen(colours.text)
-        rows = label_places(places, widths, plot.left() - 18, plot.right() + 10)
+        rows = label_places(
+            places, widths, plot.left(), plot.right() + 10
+        )  # left of it stands the axis's own
         for text, width, (start, line) in zip(texts, widths, rows, strict=True):
             painter.drawText(
                 QRectF(start, plot.top() - 18 - 14 * line, width + 2, 14), Qt.AlignmentFlag.AlignLeft, text
@@ -333,14 +346,12 @@ class Distribution(QWidget):
 
     def _label(self, name: str, ns: int) -> str:
         assert self.result is not None
-        if name in self.result.too_few:
-            return f"{name} too few requests"
+        if name in self.result.too_few:  # the number is this run's; what it says of the load is not known
+            return f"{name} {look.fmt_ns(ns)}, too few"
         interval = dict(self.result.interval_s).get(name)
         if interval is None:
             return f"{name} {look.fmt_ns(ns)}"
-        divisor, unit = look.seconds_unit(ns * 1e-9)
-        half = (interval[1] - interval[0]) / 2 / divisor
-        return f"{name} {look.fmt_ns(ns).split(' ')[0]} ± {half:.2g} {unit}"
+        return f"{name} {look.fmt_within(ns * 1e-9, *interval)}"
 
     def _slo(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
         result, limit = self.result, self.limit_ns
@@ -357,7 +368,7 @@ class Distribution(QWidget):
                 row = QRectF(plot.right() - wide - 6, plot.bottom() - 20, wide + 2, 14)
                 painter.drawText(row, Qt.AlignmentFlag.AlignLeft, text)
             return
-        missed = self._attained(limit) < (result.slo_percentile or DEFAULT_PERCENTILE)
+        missed = self._attained(limit) < (result.slo_percentile or self.asked)
         colour = colours.bad if missed else colours.good
         painter.setPen(QPen(colour, 2.0 if self._held else 1.5))
         at = axis.x(plot, limit)
@@ -365,7 +376,7 @@ class Distribution(QWidget):
         painter.fillRect(QRectF(at - 3, plot.bottom() - 4, 6, 8), colour)  # what the hand takes hold of
         beyond = " ▸" if limit > axis.right_ns else ""
         sign = "✕" if missed else "✓"
-        text = f"{sign} SLO {look.fmt_ns(round(limit))} · {look.fmt_percent(self._attained(limit))} within{beyond}"
+        text = f"{sign} {self._objective()}{beyond}"
         wide = metrics.horizontalAdvance(text)
         start = at - wide - 6 if at - wide - 6 > plot.left() else at + 6
         plate = QRectF(start - 2, plot.bottom() - 18, wide + 4, 14)

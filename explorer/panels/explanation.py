@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QListWidgetItem,
 from model.cost.result import CostResult
 from model.cost.why import numbers
 from model.cost.why import why as cost_why
-from model.serving.why import NUMBERS
+from model.serving.why import numbers as serving_numbers
 from model.serving.why import why as serving_why
 from model.why import Card
 
@@ -23,17 +23,26 @@ from .panel import Panel
 
 NAME = int(Qt.ItemDataRole.UserRole)
 _OF_GROUP = "G1."
+SCOPES = {
+    "totals": "plan",
+    "serving": "tail",
+    "serving.ttft": "first token",
+    "serving.tpot": "output token",
+    "serving.thermal": "heat",
+}
 
 
 def words(number: str) -> str:
     """``G3 · footprint (bytes)``: a number's name for a person."""
     scope, _, name = number.rpartition(".")
-    unit = {"s": " (seconds)", "bytes": " (bytes)", "j": " (joules)", "rps": " (requests/s)"}
+    unit = {"s": " (seconds)", "bytes": " (bytes)", "j": " (joules)", "rps": " (requests/s)", "c": " (°C)"}
     stem, _, last = name.rpartition("_")
     plain = stem.replace("_", " ") + unit[last] if stem and last in unit else name.replace("_", " ")
+    if stem.endswith("_per"):
+        plain = f"{stem.replace('_', ' ')} second"
     if name == "U_c":
         plain = "U_c, load of the shared bus"
-    return f"{ {'totals': 'plan', 'serving': 'tail'}.get(scope, scope) } · {plain}"
+    return f"{SCOPES.get(scope, scope)} · {plain}"
 
 
 class Explanation(Panel):
@@ -86,7 +95,8 @@ class Explanation(Panel):
         if group is not None:
             scope = f"{group_name(group)}."
             own = tuple(scope + name.removeprefix(_OF_GROUP) for name in every if name.startswith(_OF_GROUP))
-        return own + plan + (NUMBERS if self.document.serving is not None else ())
+        served = self.document.serving
+        return own + plan + (serving_numbers(served) if served is not None else ())
 
     def _group(self, result: CostResult) -> int | None:
         """The selected operator's group in the plan that the result is of."""

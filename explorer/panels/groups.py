@@ -14,7 +14,7 @@ from model.cost.result import CostResult, GroupResult
 
 from .. import look
 from ..document import Document
-from ..names import group_label, operator_list
+from ..names import operator_list, result_label
 from .panel import Panel
 from .rows import Column, Rows, RowsTable, group_rows_of
 
@@ -30,7 +30,7 @@ class GroupRow:
     @property
     def label(self) -> str:
         """Made when it is painted."""
-        return group_label(self.result.request.graph, self.index, self.group.operators)
+        return result_label(self.result, self.index)
 
     @property
     def names(self) -> str:
@@ -47,6 +47,12 @@ class GroupRow:
     def dram_bytes(self) -> int:
         """Read from and written to DRAM."""
         return sum(self.group.dram_bytes(self.result.request.accelerator.dram.name))
+
+    @property
+    def traffic_tip(self) -> str:
+        """All bytes between each pair of levels."""
+        pairs = self.group.moved_bytes().items()
+        return "\n".join(f"{outer} ↔ {inner}: {look.fmt_bytes_exact(size)}" for (outer, inner), size in pairs)
 
     @property
     def words(self) -> str:
@@ -67,10 +73,11 @@ class GroupRow:
 
     @property
     def fit_tip(self) -> str:
-        """Demand, capacity and levers where it does not fit."""
+        """What each level holds at its peak; demand, capacity and levers where it does not fit."""
         missing = self.group.infeasible
         if missing is None:
-            return self.fit
+            held = (f"{look.fmt_bytes(size)} in {name}" for name, size in self.group.footprint_bytes)
+            return "\n".join((self.fit, *held))
         return (
             f"needs {look.fmt_bytes(missing.demand_bytes)} in {missing.memory}, "
             f"{look.fmt_bytes(missing.capacity_bytes)} available.\n"
@@ -125,7 +132,7 @@ COLUMNS: tuple[Column, ...] = (
         lambda r: look.fmt_bytes(r.dram_bytes),
         lambda r: r.dram_bytes,
         "Bytes read from and written to DRAM",
-        lambda r: look.fmt_bytes_exact(r.dram_bytes),
+        lambda r: r.traffic_tip,
     ),
     Column(
         "× compulsory",

@@ -10,27 +10,35 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QValidator, QWheelEvent
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QComboBox,
     QDoubleSpinBox,
     QGridLayout,
     QPushButton,
+    QSizePolicy,
     QSpinBox,
     QWidget,
 )
 
+from .. import look
 from ..controls import Combo, muted, step_or_scroll
 from ..load import PLACEMENTS, Load
 
 SETTLE_MS = 120
 """A knob that is turned is heard when it rests so long."""
 CONTENTION = ("off", "on")
+RATE_DIGITS = 4
+"""After the point: a search may find a rate of a request an hour."""
+
+
+PERCENTILES = (0.5, 0.95, 0.99, 0.999)
+"""Of an objective: those that what-ifs know."""
 
 
 class Knobs(QWidget):
-    """Rate, slots, batch and linger; placement, contention, seed; and back to the file."""
+    """Rate, slots, batch and linger; placement, contention, seed; the objective; and back to the file."""
 
     turned = Signal(object)
     """Emitted with another `Load`."""
@@ -39,6 +47,7 @@ class Knobs(QWidget):
         super().__init__()
         self.load: Load | None = None
         self.rate = _decimal(0.0, 1e9, " /s", "Arrival rate in requests per second")
+        self.rate.setDecimals(RATE_DIGITS)
         self.rate.setToolTip("Mean arrival rate of all streams; a trace keeps its rhythm and is stretched")
         self.slots = _whole(0, 4096, "Slots")
         self.slots.setToolTip("Partitions of the device that serve requests at the same time")
@@ -56,6 +65,16 @@ class Knobs(QWidget):
         self.contention.setToolTip("Whether slots share a DRAM bandwidth that ends")
         self.seed = _whole(-1, 2**31 - 1, "Seed")
         self.seed.setToolTip("Of everything that is drawn: arrivals that are no trace, sizes, service times")
+        self.percentile = Combo("Percentile of the objective")
+        self.percentile.setToolTip("How many of the requests must answer within the objective")
+        self.limit = _decimal(0.0, 1e9, " ms", "Objective in milliseconds")
+        self.limit.setToolTip(
+            "The response time within which so many must answer (SLO): a number here, or drag the line in the picture"
+        )
+        self.highest = QPushButton("Highest rate")
+        self.placement.setMinimumWidth(84)  # the others may be narrower than their style's own idea
+        for combo in (self.contention, self.percentile):
+            combo.setMinimumWidth(60)
         self.reset = QPushButton("As the file says")
         self.reset.setToolTip("Take every knob back, the objective too")
         self.reset.setProperty("quiet", True)
@@ -91,11 +110,20 @@ class Knobs(QWidget):
                     grid.addWidget(widget, row, 2 * column + 1)
                 else:
                     grid.addWidget(widget, row, 2 * column, 1, 2, Qt.AlignmentFlag.AlignRight)
+        label = muted("SLO")
+        label.setBuddy(self.percentile)
+        grid.addWidget(label, 2, 0)
+        grid.addWidget(self.percentile, 2, 1)
+        within = muted("within")
+        within.setBuddy(self.limit)
+        grid.addWidget(within, 2, 2)
+        grid.addWidget(self.limit, 2, 3)
+        grid.addWidget(self.highest, 2, 4, 1, 4)
         for column in range(4):
             grid.setColumnStretch(2 * column + 1, 1)
-        for widget in (self.rate, self.slots, self.batch, self.linger, self.seed):
+        for widget in (self.rate, self.slots, self.batch, self.linger, self.seed, self.limit):
             widget.valueChanged.connect(lambda *_: self._settle.start())
-        for widget in (self.placement, self.contention):
+        for widget in (self.placement, self.contention, self.percentile):
             widget.activated.connect(lambda *_: self._tell())
 
     def show_load(self, load: Load, machine_slots: int) -> None:
@@ -107,7 +135,7 @@ class Knobs(QWidget):
         batch = {stream.batch for stream in streams}
         linger = {stream.linger_ns for stream in streams}
         own_slots = "no end" if workload.slots == 0 else f"{workload.slots or machine_slots:,}"
-        _show(self.rate, load.rate_per_s or 0.0, f"{rate:.4g} /s")
+        _show(self.rate, load.rate_per_s or 0.0, f"{_four(rate)} /s")
         _show(self.slots, load.slots or 0, own_slots)
         _show(self.batch, load.batch or 0, f"{batch.pop()}" if len(batch) == 1 else "several")
         _show(
@@ -115,10 +143,23 @@ class Knobs(QWidget):
             -1.0 if load.linger_s is None else load.linger_s * 1e3,
             f"{linger.pop() * 1e-6:g} ms" if len(linger) == 1 else "several",
         )
+        own = None if load.judged is None else streams[load.judged].objective
+        _show(
+            self.limit,
+            0.0 if load.objective_s is None else load.objective_s * 1e3,
+            "none" if own is None else f"{own.response_s * 1e3:,g} ms",
+        )
         _show(self.seed, -1 if load.seed is None else load.seed, f"{workload.seed}")
         if not same_file:
+            share = load.plain.asked
+            others = tuple(look.fmt_percentile(each) for each in PERCENTILES if each != share)
+            _offer(self.percentile, look.fmt_percentile(share), others)
             _offer(self.placement, f"{workload.placement}", PLACEMENTS)
             _offer(self.contention, CONTENTION[workload.contention], CONTENTION)
+        chosen = load.objective_percentile
+        _choose(self.percentile, None if chosen is None else look.fmt_percentile(chosen))
+        for widget in (self.percentile, self.limit):
+            widget.setEnabled(load.judged is not None)
         _choose(self.placement, load.placement)
         _choose(self.contention, None if load.contention is None else CONTENTION[load.contention])
         closed = any(stream.loop is not None for stream in streams)
@@ -143,7 +184,17 @@ class Knobs(QWidget):
             placement=self.placement.currentData(),
             contention=None if contention is None else contention == CONTENTION[True],
             seed=None if self.seed.value() < 0 else self.seed.value(),
+            objective_s=self._limit_s(),
+            objective_percentile=_NAMED.get(self.percentile.currentData()),
         )
+
+    def _limit_s(self) -> float | None:
+        """As it is set; what the hand dragged is finer than what is shown, and stays as long as this is not turned."""
+        assert self.load is not None
+        set_s = self.load.objective_s
+        if set_s is not None and abs(self.limit.value() - set_s * 1e3) < 0.005:
+            return set_s
+        return self.limit.value() * 1e-3 or None
 
     def _tell(self) -> None:
         self._settle.stop()
@@ -157,7 +208,15 @@ class Knobs(QWidget):
             self.turned.emit(self.load.plain)
 
 
-_NAMES = {"rate_per_s": "rate", "linger_s": "linger", "objective_s": "objective"}
+_NAMES = {
+    "rate_per_s": "rate",
+    "linger_s": "linger",
+    "objective_s": "objective",
+    "objective_percentile": "its percentile",
+}
+
+
+_NAMED = {look.fmt_percentile(share): share for share in PERCENTILES}
 
 
 class _Whole(QSpinBox):
@@ -168,7 +227,25 @@ class _Whole(QSpinBox):
 
 
 class _Decimal(QDoubleSpinBox):
-    """The same for other numbers."""
+    """The same for other numbers, without digits that say nothing: ``8.5``, ``5,000``."""
+
+    def textFromValue(self, value: float) -> str:
+        """As many digits after the point as there are, at most."""
+        return f"{value:,.{self.decimals()}f}".rstrip("0").rstrip(".")
+
+    def valueFromText(self, text: str) -> float:
+        """Digits with or without groups; a comma is never the point."""
+        return float(text.removesuffix(self.suffix()).replace(",", "") or 0.0)
+
+    def validate(self, text: str, pos: int) -> object:
+        """As Qt does, whatever the groups."""
+        bare = text.removesuffix(self.suffix()).replace(",", "")
+        try:
+            fits = self.minimum() <= float(bare) <= self.maximum()
+        except ValueError:
+            partial = bare in ("", "-", ".", "-.")
+            return (QValidator.State.Intermediate if partial else QValidator.State.Invalid), text, pos
+        return (QValidator.State.Acceptable if fits else QValidator.State.Intermediate), text, pos
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         step_or_scroll(self, event, super().wheelEvent)
@@ -195,9 +272,17 @@ def _decimal(low: float, high: float, suffix: str, name: str) -> QDoubleSpinBox:
 def _prepare(box: QAbstractSpinBox, name: str) -> None:
     box.setAccessibleName(name)
     box.setAlignment(Qt.AlignmentFlag.AlignCenter)
-    box.setMinimumWidth(52)
+    box.setMinimumWidth(60)
+    box.setSizePolicy(
+        QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed
+    )  # not as wide as its largest number
     box.setKeyboardTracking(False)
     box.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+
+def _four(value: float) -> str:
+    """Four significant digits at least, and all before the point: ``8.5``, ``0.1234``, ``12,345``."""
+    return f"{value:,.0f}" if value >= 1000.0 else f"{value:.4g}"
 
 
 def _show(box: QSpinBox | QDoubleSpinBox, value: float, own: str) -> None:

@@ -1,4 +1,5 @@
-"""Latency: percentiles, the distribution beside the baseline's, the tail's exact parts, streams, slots, the load.
+"""Latency: percentiles, the distribution beside the baseline's, times of tokens, the tail's exact parts, streams,
+slots, heat, the load.
 
 Knows `ServingResult`. Percentiles are nearest rank and come from the model. What is set below stands over the
 workload's own, and stays in reach where there is nothing to draw: it may be the way out.
@@ -11,22 +12,26 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel
 
 from model.cost.result import CostResult
+from model.plan.plan import Plan
 from model.serving.result import ServingResult
 
 from .. import look
 from ..controls import Combo, muted, scrolling
 from ..document import Document
-from ..load import Load
+from ..engine import ServingRequest
+from ..load import DEFAULT_PERCENTILE, Load
 from ..names import group_name
 from ..runner import Lane
 from .distribution import Distribution
-from .knobs import Knobs
+from .knobs import RATE_DIGITS, Knobs
 from .panel import Panel
 from .parts import Parts, part_name, shown_parts
 from .streams import SlotBars, StreamTable
+from .tokens import TokenTimes, token_facts
 
 if TYPE_CHECKING:  # its kernels are not loaded on the GUI thread
     from model.serving.drivers import Blame
@@ -41,7 +46,7 @@ def _slots(count: int) -> str:
 def unstable_sentence(result: ServingResult) -> str:
     """What rho >= 1 of an endless process means, and what to try."""
     return (
-        f"Unstable: requests ask for {result.utilisation:.2f} times what {_slots(result.slots)} can do "
+        f"Unstable: requests ask for {result.utilisation:,.3g} times what {_slots(result.slots)} can do "
         "(rho ≥ 1), so the queue grows without end and there is no p95. "
         "Lower the rate, add slots, or shorten the plan."
     )
@@ -81,8 +86,46 @@ def driver_sentence(blame: Blame | None, percentile: str) -> str:
             left = look.fmt_ns(blame.grid[0].percentiles_ns[place])
             flagged = any(coalition.overloaded for coalition in blame.grid)
             caveat = " (some combinations are overloaded)" if flagged else ""
-            return f"{name} by driver: {owed}; {left} without{caveat}"
+            below = [driver for driver, ns in ordered if ns < 0]
+            relief = f". {_relief(below, [driver for driver, _ in ordered])}" if below else ""
+            return f"{name} by driver: {owed}; {left} without{caveat}{relief}"
     return ""
+
+
+def _relief(below: list[str], drivers: list[str]) -> str:
+    """What a driver below 0 does: it takes more from the others than it adds."""
+    if below == ["queueing"] and "contention" in drivers:
+        return "Queueing is below 0: who waits asks for no DRAM, which spares more contention than the wait costs"
+    names = " and ".join(DRIVER_NAMES.get(driver, driver) for driver in below)
+    return (
+        f"{names[0].upper()}{names[1:]} below 0: with it the others cost less, by more than it costs itself"
+    )
+
+
+def slots_sentence(result: ServingResult, machine_slots: int, endless: bool) -> str:
+    """What more slots than the machine has mean; empty where there are no more."""
+    if endless or not 0 < machine_slots < result.slots:
+        return ""
+    return (
+        f"⚠ {_slots(result.slots)} on a machine of {machine_slots:,}: each computes at full speed, as on "
+        f"{result.slots / machine_slots:.3g} machines. Set Slots to {machine_slots:,} at most to stay within this one."
+    )
+
+
+def heat_sentence(result: ServingResult) -> str:
+    """``Die at most 86.0 °C, sink 84.1 °C · clock low for 55.4 min, 91.7 % of the time``; empty where nothing warms."""
+    heat = result.warmed
+    if heat is None:
+        return ""
+    parts = [f"Die at most {look.fmt_celsius(heat.peak_die_c)}, sink {look.fmt_celsius(heat.peak_sink_c)}"]
+    if heat.low_clock_ns and result.span_s:
+        share = look.fmt_percent(heat.low_clock_ns * 1e-9 / result.span_s)
+        parts.append(f"clock low for {look.fmt_ns(heat.low_clock_ns)}, {share} of the time")
+    else:
+        parts.append(f"the clock stays up, to {look.fmt_celsius(heat.throttle_c)}")
+    if heat.capped:
+        parts.append(f"{heat.capped:,} batches slowed by the power cap")
+    return " · ".join(parts)
 
 
 def _signed(ns: Fraction) -> str:
@@ -99,10 +142,19 @@ def facts_of(result: ServingResult) -> str:
     mean = sum(size * count for size, count in result.batch_sizes) / batches if batches else 1.0
     if mean > 1.0:
         facts.append(f"mean batch {mean:.1f}")
-    for name, share in (("padding", result.padding_share), ("fallback", result.fallback_share)):
+    for name, share in (
+        ("padding", result.padding_share),
+        ("fallback", result.fallback_share),
+        ("preempted", result.preempted_share),
+    ):
         if share:
             facts.append(f"{name} {look.fmt_percent(share)}")
-    facts.append(f"{result.throughput_rps:.4g} requests/s served")
+    served = f"{result.throughput_rps:.4g} requests/s served"
+    if result.goodput_rps is not None:
+        served += f", {result.goodput_rps:.4g} within the objective"
+    facts.append(served)
+    if result.energy_j_per_request > 0.0:
+        facts.append(f"{look.fmt_quantity(result.energy_j_per_request, 'J')} a request")
     return " · ".join(facts)
 
 
@@ -110,20 +162,48 @@ def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
     """What the search found: the rate, how it was replayed, and what breaks first beyond it."""
     how = f"{rate['tried']} rates tried" + (", by the first estimate" if rate["first_estimate"] else "")
     limit = f"{rate['percentile']} within {look.fmt_seconds(rate['limit_s'])}"
-    if not rate["rate_per_s"]:
+    if not rate.get("set_rate_per_s"):
         return f"No rate keeps {limit} ({how}). Shorten the plan, add slots, or relax the objective."
     cause = part_name(ramp["cause"]) if ramp.get("cause") else ""
     first = {"capacity": "the slots' capacity", "objective": "the objective"}.get(ramp.get("what") or "", "")
     beyond = (
         f" Beyond it {first} breaks first" + (f": {cause} grows most." if cause else ".") if first else ""
     )
-    return f"{rate['rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
+    return f"{rate['set_rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
 
 
 FACTS_TIP = (
     "ρ: utilisation of the slots. Jain's index: 1 is even, 1/n all in one; over slots of busy time, over streams of "
-    "slowdown. Padding: share of service time; fallback: share of requests."
+    "slowdown. Padding: share of service time; fallback and preempted: share of requests. Within the objective: "
+    "goodput. Each has a card in Why."
 )
+
+
+def _sentence(state: str = "") -> QLabel:
+    """A sentence in the panel's column; hidden while there is none."""
+    label = QLabel()
+    label.setWordWrap(True)
+    label.setProperty("strong", True)
+    if state:
+        label.setProperty("state", state)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    label.setVisible(False)
+    return label
+
+
+def _tell(label: QLabel, text: str) -> None:
+    label.setText(text)
+    label.setVisible(bool(text))
+
+
+def _rounded_down(rate_per_s: float) -> float:
+    """As the knob shows it, and not above."""
+    return math.floor(rate_per_s * 10.0**RATE_DIGITS) / 10.0**RATE_DIGITS
+
+
+def _runs_the_plan(load: Load | None) -> bool:
+    """Whether slots are the machine's: of service times of the workload's own they are only places."""
+    return load is not None and any(s.service is None and not s.plans for s in load.workload.streams)
 
 
 class Latency(Panel):
@@ -132,6 +212,7 @@ class Latency(Panel):
     def __init__(self, document: Document) -> None:
         super().__init__(document, "latency", "Latency", "response time of requests under a workload")
         self._unserved = ""  # why there is no tail, until there may be one
+        self._searching = False
         self.distribution = Distribution()
         self.distribution.setAccessibleName("Distribution of response times")
         self.distribution.limit_set.connect(self._set_limit)
@@ -141,11 +222,16 @@ class Latency(Panel):
         self.which.setFixedWidth(72)
         self.which.addItems(["p95", "p99", "mean"])
         self.which.currentIndexChanged.connect(self.invalidate)
-        self.overload = QLabel()
-        self.overload.setWordWrap(True)
-        self.overload.setProperty("strong", True)
-        self.overload.setProperty("state", "warn")
-        self.overload.setVisible(False)
+        self.overload = _sentence("warn")
+        self.found = _sentence()
+        self.found.setAccessibleName("The highest rate that was found")
+        self._searched: tuple[Load, Plan | None] | None = None  # what `found` is of
+        self.tokens = TokenTimes()
+        self.answered = muted("")
+        self.answered.setWordWrap(True)
+        self.heat = muted("")
+        self.heat.setWordWrap(True)
+        self.heat.setToolTip("Over time, and when the clock was low: in Queue")
         self.owed = muted("")
         self.owed.setWordWrap(True)
         self.owed.setToolTip(
@@ -168,13 +254,13 @@ class Latency(Panel):
         head.addWidget(self.which)
         head.addWidget(heading)
         head.addStretch(1)
-        self.highest = QPushButton("Highest rate")
-        self.highest.setProperty("quiet", True)
-        self.highest.clicked.connect(self._find_highest)
-        head.addWidget(self.highest)
         column = scrolling(self.body)
         column.addWidget(self.overload)
+        column.addWidget(self.found)
         column.addWidget(self.distribution, 1)
+        column.addWidget(self.tokens)
+        column.addWidget(self.answered)
+        column.addWidget(self.heat)
         column.addLayout(head)
         column.addWidget(self.parts)
         column.addWidget(self.owed)
@@ -184,6 +270,8 @@ class Latency(Panel):
         column.addWidget(self.notes)
         self.knobs = Knobs()
         self.knobs.turned.connect(document.set_load)
+        self.highest = self.knobs.highest
+        self.highest.clicked.connect(self._find_highest)
         self.foot.addWidget(self.knobs)
         self.foot.setContentsMargins(12, 4, 12, 8)
         self.knobs.setVisible(False)
@@ -214,25 +302,44 @@ class Latency(Panel):
         """Search the rate up to which the objective holds, set it, and say what breaks beyond."""
         document, served = self.document, self.document.served
         if served is not None:
+            self._searching = True
             self.highest.setEnabled(False)
-            document.ask(
+            document.ask_in_slices(
                 Lane.QUESTION,
                 "Searching the highest rate within the objective",
-                lambda: document.engine.highest_rate(served),
-                self._take_highest,
+                document.engine.highest_rate(served),
+                lambda found: self._take_highest(served, found),
+                lambda fault: self._end_search(),
             )
 
-    def _take_highest(self, found: tuple[dict[str, Any], dict[str, Any]]) -> None:
-        rate, load = found[0]["rate_per_s"], self.document.load
-        self.document.said.emit(highest_sentence(*found), "note" if rate else "warning")
-        if rate and load is not None:
-            self.document.set_load(replace(load, rate_per_s=math.floor(rate * 100) / 100))
+    def _end_search(self) -> None:
+        self._searching = False
         self.invalidate()
+
+    def _take_highest(self, served: ServingRequest, found: tuple[dict[str, Any], dict[str, Any]]) -> None:
+        document, rate = self.document, found[0].get("set_rate_per_s")
+        self._end_search()
+        if document.load != served.load or document.plan != served.cost.request.plan:
+            document.said.emit(
+                "The highest rate was searched for what has changed meanwhile: nothing was set. Ask again.",
+                "warning",
+            )
+            return
+        sentence = highest_sentence(*found)
+        document.said.emit(sentence, "note" if rate else "warning")
+        self.found.setText(sentence)
+        load = served.load
+        if rate:
+            load = replace(load, rate_per_s=_rounded_down(rate))
+        self._searched = load, document.plan
+        if load != served.load:
+            document.set_load(load)
 
     def redraw(self) -> None:
         """The newest serving result beside the baseline's."""
         document, result, load = self.document, self.document.serving, self.document.load
         self._show_knobs(load)
+        self._show_search(load)
         if self.explain_absence("latency"):
             return
         if load is None and result is None:
@@ -268,7 +375,9 @@ class Latency(Panel):
         base = baseline.serving if baseline is not None and baseline.serving is not result else None
         label = baseline.label if baseline is not None else ""
         settable = load is not None and load.judged is not None
-        self.distribution.show_results(result, base, label, settable=settable)
+        asked = load.asked if load is not None else DEFAULT_PERCENTILE
+        self.distribution.show_results(result, base, label, settable=settable, asked=asked)
+        self._show_answers(result)
         which = self.which.currentText()
         count = max(1, len(result.requests.arrival_ns))
         total = {"p95": result.p95_ns, "p99": result.p99_ns}.get(which, result.sum_response_ns // count)
@@ -276,27 +385,50 @@ class Latency(Panel):
             "tail, first estimate of its parts" if result.first_estimate else "tail, exact parts"
         )
         self.parts.show_parts(shown_parts(result, which), total)
-        overload = overload_sentence(result)
-        self.overload.setText(overload)
-        self.overload.setVisible(bool(overload))
-        owed = driver_sentence(document.drivers, which)
-        self.owed.setText(owed)
-        self.owed.setVisible(bool(owed))
+        machine = document.accelerator
+        slots = machine.partition.slots if machine is not None else 0
+        warnings = (
+            overload_sentence(result),
+            slots_sentence(result, slots, not result.slot_busy_ns) if _runs_the_plan(load) else "",
+        )
+        _tell(self.overload, "\n".join(text for text in warnings if text))
+        _tell(self.owed, driver_sentence(document.drivers, which))
         several = len(result.streams) > 1 or any(s.slo_attainment is not None for s in result.streams)
         self.streams.setVisible(several)
         if several:
             self.streams.show_streams(result)
-        judged = result.slo_response_s is not None
-        self.highest.setEnabled(judged)
-        self.highest.setToolTip(
-            "Search the highest rate at which the objective holds, set it, and say what breaks first beyond it"
-            if judged
-            else "Needs one objective: drag the SLO line, or set slo in the workload file"
-        )
         self.slots.show_slots(result)
         self.facts.setText(facts_of(result))
         few = (f"too few requests for an interval of {', '.join(result.too_few)}",) if result.too_few else ()
         self.notes.setText(" · ".join(("nearest rank", *few, *result.notes)))
+
+    def _show_answers(self, result: ServingResult) -> None:
+        """What was answered token by token, and how warm it got."""
+        tokens, served = result.tokens, self.document.served
+        self.tokens.setVisible(tokens is not None)
+        if tokens is not None:
+            self.tokens.show_tokens(result, tokens)
+        rules = [] if served is None else [s.generation for s in served.load.workload.streams if s.generation]
+        capacity = rules[0].kv_capacity_bytes if len(rules) == 1 else None
+        _tell(self.answered, "" if tokens is None else token_facts(tokens, capacity))
+        _tell(self.heat, heat_sentence(result))
+
+    def _show_search(self, load: Load | None) -> None:
+        """What the last search found, as long as it is of what is shown; and whether there can be another."""
+        document, searched = self.document, self._searched
+        if searched is not None and (load, document.plan) != searched:
+            self._searched = searched = None
+        self.found.setVisible(searched is not None)
+        served, judged = document.served, load is not None and load.judged is not None
+        ready = judged and load is not None and load.limit_s is not None and served is not None
+        self.highest.setEnabled(ready and not self._searching)
+        self.highest.setToolTip(
+            "Search the highest rate at which the objective holds, set it, and say what breaks first beyond it"
+            if ready
+            else "Needs an objective: give a time beside it, or drag the SLO line"
+            if judged
+            else "Needs one stream with an objective: set slo in the workload file"
+        )
 
     def _show_knobs(self, load: Load | None) -> None:
         machine = self.document.accelerator

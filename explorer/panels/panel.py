@@ -6,12 +6,16 @@ plan; while it is hidden it only remembers that it is behind.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from PySide6.QtCore import Qt, QTimer, Signal, SignalInstance
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QVBoxLayout, QWidget
 
 from ..document import Document
 from ..look import GRID
+from ..runner import Lane
 
 
 class Panel(QWidget):
@@ -34,6 +38,7 @@ class Panel(QWidget):
             str, ...
         ] = ()  # sentences about all that is shown; the title bar shows a sign for them
         self._failed = ""  # why there is no result, until there may be one
+        self._sentences = 0  # how often a sentence took the body's place
         self._behind = True
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
@@ -98,6 +103,7 @@ class Panel(QWidget):
 
     def say(self, sentence: str, level: str = "note") -> None:
         """Show a sentence in place of the body: what is missing and what to try. No figure stays in the line."""
+        self._sentences += 1
         self.set_line(self._plain_line)
         sign = {"error": "✕  ", "warning": "⚠  "}.get(level, "")
         self._message.setText(sign + sentence)
@@ -106,6 +112,11 @@ class Panel(QWidget):
             self._message.setProperty("state", state)
             self._message.style().polish(self._message)
         self._pages.setCurrentWidget(self._message)
+
+    def ask(self, lane: Lane, title: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """As `Document.ask`, but once a sentence has taken the body's place the answer is not heard: it is older."""
+        said = self._sentences
+        self.document.ask(lane, title, work, lambda answer: done(answer) if said == self._sentences else None)
 
     def show_body(self) -> None:
         """Show the body."""
@@ -153,7 +164,7 @@ class Panel(QWidget):
         raise NotImplementedError
 
     def explain_absence(self, what: str) -> bool:
-        """Say why there is no cost result; False where there is one and the body can be drawn."""
+        """Say why there is no cost result, or none of the newest plan; False where the body can be drawn."""
         document = self.document
         if document.graph is None:
             self.say("No model is open. Open one with Ctrl+O, drop a file here, or take a sample.")
@@ -163,7 +174,7 @@ class Panel(QWidget):
             self.say(
                 "This model has no operators: there is nothing to measure. Open another one with Ctrl+O."
             )
-        elif document.cost is None and self._failed:
+        elif self._failed:  # what is there is of a plan before
             self.say(self._failed, "error")
         elif document.cost is None:
             self.say(f"{document.preparing}…" if document.preparing else f"Computing {what}…")

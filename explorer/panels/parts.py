@@ -6,7 +6,7 @@ Knows the names of SERVING-MODEL's parts. The parts sum to the percentile exactl
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QPainter, QPaintEvent
+from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from model.serving.result import ServingResult
@@ -26,17 +26,23 @@ PART_NAMES = {
     "queue_imbalance": "imbalance",
     "off_home": "off home",
 }
-HUES = {
-    "queue": 0,
-    "contention_queue": 5,
-    "base": 2,
-    "fallback": 3,
-    "stall_burst": 1,
-    "stall_steady": 3,
-    "stall_spill": 4,
-    "batch_wait": 6,
+STYLES = {
+    "queue": (0, False),
+    "contention_queue": (5, False),
+    "base": (2, False),
+    "stall_burst": (1, False),
+    "stall_steady": (3, False),
+    "stall_spill": (4, False),
+    "batch_wait": (6, False),
+    "stall_refetch": (7, False),
+    "preempted": (0, True),
+    "throttle": (5, True),
+    "padding": (2, True),
+    "fallback": (3, True),
+    "off_home": (4, True),
+    "interleaved": (6, True),
 }
-"""A part keeps its colour in every picture; rare parts share the last one, the legend tells them apart."""
+"""A part keeps its colour in every picture; parts that need something special are hatched in the colour of another."""
 
 
 def shown_parts(result: ServingResult, percentile: str) -> list[tuple[str, int, int]]:
@@ -126,14 +132,20 @@ class Parts(QWidget):
         for place, (part, ns, _), text in zip(
             self._places(self.width()), self.parts, self._legend_texts(), strict=True
         ):
-            fill = colours.group(self._hue(part))
+            hue, hatched = STYLES[part]
+            fill = colours.group(hue)
+            mark = QRectF(place.left(), place.top() + 4, 8, 8)
             if ns > 0 and positive:
                 wide = self.width() * ns / positive
                 bar = QRectF(left, 0, max(1.0, wide - 1), self.BAR)
-                painter.fillRect(bar, fill)
+                self._fill(painter, bar, fill, hatched)
                 number = look.fmt_ns(ns)
                 painter.setFont(small)
-                if painter.fontMetrics().horizontalAdvance(number) + 8 < wide:
+                taken = painter.fontMetrics().horizontalAdvance(number) + 8
+                if taken < wide:
+                    if hatched:  # digits do not stand on stripes
+                        middle = QRectF(bar.center().x() - taken / 2, 2, taken, self.BAR - 4)
+                        painter.fillRect(middle, fill)
                     painter.setPen(look.text_on(fill))
                     painter.drawText(bar, Qt.AlignmentFlag.AlignCenter, number)
                 left += wide
@@ -142,13 +154,16 @@ class Parts(QWidget):
                 relief = QBrush(colours.text, Qt.BrushStyle.BDiagPattern)
                 painter.fillRect(QRectF(self.width() - wide, 0, wide, self.BAR), relief)
                 painter.fillRect(QRectF(self.width() - wide, 0, wide, 3), fill)
-            painter.fillRect(QRectF(place.left(), place.top() + 4, 8, 8), fill)
+            self._fill(painter, mark, fill, hatched)
             painter.setFont(look.font(look.SMALL))
             painter.setPen(colours.muted)
             painter.drawText(place.adjusted(14, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, text)
         painter.end()
 
     @staticmethod
-    def _hue(part: str) -> int:
-        """A part keeps its colour in every picture."""
-        return HUES.get(part, 7)
+    def _fill(painter: QPainter, place: QRectF, fill: QColor, hatched: bool) -> None:
+        painter.fillRect(place, fill)
+        if hatched:
+            stripes = QColor(look.palette().panel)
+            stripes.setAlphaF(0.75)
+            painter.fillRect(place, QBrush(stripes, Qt.BrushStyle.BDiagPattern))

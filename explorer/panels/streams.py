@@ -88,6 +88,27 @@ COLUMNS = (
 )
 
 
+def _of_tokens(row: StreamRow, name: str) -> int | None:
+    """p95 of a stream's times to first token, or per token, in ns."""
+    tokens = row.stream.tokens
+    values = () if tokens is None else getattr(tokens, f"{name}_ns")
+    return values[1] if values else None
+
+
+TOKEN_COLUMNS = tuple(
+    Column(
+        f"{name.upper()} p95",
+        lambda row, name=name: look.fmt_ns(_of_tokens(row, name)),
+        lambda row, name=name: _of_tokens(row, name) or 0,
+        tip,
+    )
+    for name, tip in (
+        ("ttft", "95th percentile of the time to the first token"),
+        ("tpot", "95th percentile of the time per output token"),
+    )
+)
+
+
 class StreamTable(RowsTable):
     """One row a stream, as high as its rows."""
 
@@ -100,7 +121,9 @@ class StreamTable(RowsTable):
 
     def show_streams(self, result: ServingResult) -> None:
         """The streams of a result."""
-        self.show_rows(Rows.of([StreamRow(stream) for stream in result.streams]))
+        answers = any(stream.tokens is not None for stream in result.streams)
+        columns = (*COLUMNS[:3], *TOKEN_COLUMNS, *COLUMNS[3:]) if answers else COLUMNS
+        self.show_rows(Rows.of([StreamRow(stream) for stream in result.streams]), columns)
         shown = min(MOST_ROWS, max(1, len(result.streams)))
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + shown * ROW_HEIGHT + 2)
 

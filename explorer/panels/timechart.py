@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 
-from PySide6.QtCore import QPointF, QRectF, Qt
-from PySide6.QtGui import QKeyEvent, QMouseEvent, QPainter, QPen, QWheelEvent
+import numpy as np
+from numpy.typing import NDArray
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPen, QPolygonF, QWheelEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from .. import look
 
 LEFT, TOP, RIGHT, BOTTOM = 72.0, 16.0, 8.0, 20.0
 """Room around the plot for its labels."""
+CAPTION_LINE = 11.0
+"""Pixels of one line of a strip's caption."""
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
@@ -31,6 +35,9 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 class TimeChart(QWidget):
     """Holds which times are shown, in seconds between `begin_s` and `end_s`; subclasses paint them and hear clicks."""
+
+    range_changed = Signal(float, float)
+    """Emitted with the times that are shown, when they are others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,8 +82,11 @@ class TimeChart(QWidget):
         """Show these times, kept within the whole and not closer than a nanosecond."""
         whole = self.end_s - self.begin_s
         span = min(max(high_s - low_s, 1e-9), whole)
+        before = self.low_s, self.high_s
         self.low_s = min(max(self.begin_s, low_s), self.end_s - span)
         self.high_s = self.low_s + span
+        if (self.low_s, self.high_s) != before:
+            self.range_changed.emit(self.low_s, self.high_s)
         self.update()
 
     def show_all(self) -> None:
@@ -93,6 +103,40 @@ class TimeChart(QWidget):
             x = self._x(plot, value)
             place = min(max(x - 40, plot.left() - 40), plot.right() - 80)
             painter.drawText(row.translated(place, 0), Qt.AlignmentFlag.AlignHCenter, label)
+
+    def caption(self, painter: QPainter, place: QRectF, text: str) -> None:
+        """What a strip is, at its left."""
+        painter.setFont(look.font(look.TINY))
+        painter.setPen(look.palette().muted)
+        flags = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+        painter.drawText(QRectF(0, place.top(), LEFT - 6, place.height()), flags, text)
+
+    def strip_name(self, painter: QPainter, place: QRectF, most: str, name: str) -> None:
+        """Its largest value above its name at the left of a strip; in one line where it is low."""
+        if place.height() < 2 * CAPTION_LINE:
+            self.caption(painter, place, f"{name} {most}".strip())
+            return
+        upper = QRectF(place.left(), place.top(), place.width(), place.height() / 2)
+        self.caption(painter, upper, most)
+        self.caption(painter, upper.translated(0, place.height() / 2), name)
+
+    def steps(
+        self, painter: QPainter, place: QRectF, values: NDArray[np.float64], top: float, colour: QColor
+    ) -> None:
+        """A filled profile of columns over a strip, from 0 to `top`."""
+        painter.setPen(QPen(look.palette().line, 1))
+        painter.drawLine(place.bottomLeft(), place.bottomRight())
+        if top <= 0.0 or not values.any():
+            return
+        x = np.linspace(place.left(), place.right(), len(values) + 1)
+        y = place.bottom() - place.height() * np.minimum(values / top, 1.0)
+        outline = list(map(QPointF, np.repeat(x, 2)[1:-1].tolist(), np.repeat(y, 2).tolist()))
+        painter.setBrush(look.mix(look.palette().panel, colour, 0.22))
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.drawPolygon(QPolygonF([place.bottomLeft(), *outline, place.bottomRight()]))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(QPen(colour, 1))
+        painter.drawPolyline(QPolygonF(outline))
 
     def focus_frame(self, painter: QPainter) -> None:
         """A frame where the keyboard is here."""

@@ -324,7 +324,22 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
 
     @njit(**bare)
     def often(
-        times, loops, ops, acc, axes, ten, extents, path, lengths, levels, counts, points, peak, rows, work
+        times,
+        loops,
+        ops,
+        acc,
+        axes,
+        ten,
+        extents,
+        path,
+        lengths,
+        levels,
+        stages,
+        counts,
+        points,
+        peak,
+        rows,
+        work,
     ):  # type: ignore[no-untyped-def]
         moved = 0
         at = 0
@@ -332,8 +347,7 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
             tiles = loops[at]
             at = at + 1 if at + 1 < loops.shape[0] else 0
             measure(
-                ops, acc, axes, ten, extents, tiles, path, lengths, levels, 1, 1, counts[0], counts[1], points, peak,
-                rows, work,
+                ops, acc, axes, ten, extents, tiles, path, lengths, levels, stages, 1, counts, points, peak, rows, work,
             )  # fmt: skip
             moved += counts[0, 0, 0] + peak[0]
         return moved
@@ -345,13 +359,13 @@ def _evaluations_per_second(rounds: int, nests: Sequence[Nest]) -> Iterator[floa
         tiles = [pack(replace(nest, loops=((dim, tile, parent), *inside))) for tile in sizes]
         a = tiles[0]
         loops = np.array([each.loops for each in tiles])
-        counts = np.zeros((2, a.acc.shape[0], 4), np.int64)
-        points, peak = np.zeros(len(nest.operators), np.int64), np.zeros(2, np.int64)
+        counts = np.zeros((a.levels, a.acc.shape[0], 4), np.int64)
+        points, peak = np.zeros(len(nest.operators), np.int64), np.zeros(a.levels, np.int64)
         rows, work = workspace(a)
         given.append(
             (
-                loops, a.ops, a.acc, a.axes, a.ten, a.extents, a.path, a.lengths, a.levels, counts, points, peak, rows,
-                work,
+                loops, a.ops, a.acc, a.axes, a.ten, a.extents, a.path, a.lengths, a.levels, a.stages, counts, points,
+                peak, rows, work,
             )
         )  # fmt: skip
 

@@ -10,20 +10,23 @@ from math import sqrt
 import numpy as np
 
 from ..graph.dtypes import bytes_of
+from ..hardware.accelerator import MemoryLevel
 from ..plan.plan import FusionGroup
 from . import cycles as c
 from . import registers as reg
 from . import sweep as k
-from .crossing import crossing
-from .layout import workspace
+from .crossing import crossing, passing
+from .layout import Ints, workspace
 from .mapping import Mapping
 from .nest import OUTER, IndirectAxis, WindowAxis
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem
+from .resident import IN_PLACE, resident
 from .result import RegisterUse
 from .solution import NO_REGISTERS, LocalTraffic, tensors_of
 from .traffic import measure
-from .units import compute_type
+from .tree import paths
+from .units import UNLIMITED, compute_type
 
 
 class Counted:
@@ -36,7 +39,8 @@ class Counted:
     figures : the machine's, with this group's bytes in flight.
     cores : int64[dims], over how many cores the outer loops of each dim are split; 0 for reduced dims.
     threads : of a block on simt machines, else 0.
-    crossing : bits that pass in and out, and that reach DRAM.
+    crossing : bits that pass into and out of the outermost buffer, and that reach DRAM.
+    inwards : per level inside it int64[accesses, 2], bits that pass it inwards and outwards.
     spill : operator at the registers' peak (-1: none spills), DRAM bytes and buffer bytes of each of its steps.
     spilled : bytes that spill from the registers in all; ``register_use`` says the rest.
     """
@@ -59,15 +63,15 @@ class Counted:
         self.space = problem.space
         self.order = {tensor: i for i, tensor in enumerate(tensors_of(operands.graph, group.operators))}
         arrays = mapping.arrays
-        self.counts = np.zeros((2, arrays.acc.shape[0], 4), np.int64)
+        self.counts = np.zeros((arrays.levels, arrays.acc.shape[0], 4), np.int64)
         self.points = np.zeros(arrays.ops.shape[0], np.int64)
-        self.footprint = np.zeros(2, np.int64)
+        self.footprint = np.zeros(arrays.levels, np.int64)
         self.rows, self.work = workspace(arrays)
         self.rescale = int(
             measure(
                 arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path,
-                arrays.lengths, arrays.levels, arrays.stages, 0, self.counts[0], self.counts[1], self.points,
-                self.footprint, self.rows, self.work,
+                arrays.lengths, arrays.levels, arrays.stages, 0, self.counts, self.points, self.footprint, self.rows,
+                self.work,
             )
         )  # fmt: skip
         self.cores = np.ones(len(self.space.extents), np.int64)
@@ -85,8 +89,15 @@ class Counted:
         self.crossing = crossing(
             self.machine.accelerator, arrays, self.counts[0], self.rows, self.work, self.cores, warm, kept
         )
+        self.inwards = tuple(self._passing(level) for level in range(1, arrays.levels))
         self.figures = self.machine.figures.copy()
         self._hold_registers()
+
+    def _passing(self, level: int) -> Ints:
+        """Bits of every access, inwards and outwards, from buffer `level` on: in whole sectors into another buffer."""
+        arrays, buffers = self.mapping.arrays, self.machine.accelerator.buffers
+        sector = buffers[level - 1].access_bytes if level < len(buffers) else 1
+        return passing(arrays, self.counts[level], self.rows, self.work, level, sector)
 
     def _hold_registers(self) -> None:
         """Registers live against limit, occupancy, and where the excess goes."""
@@ -97,15 +108,21 @@ class Counted:
         self.register_use = NO_REGISTERS
         if registers is None:
             return
-        live = int(self.footprint[1])
+        live = int(self.footprint[-1])
+        buffers = self.machine.accelerator.buffers
         held: reg.Occupancy | None = None
         if registers.model == "simt":
             wanted = self.group.threads or reg.pick_threads(registers, live)
             self.threads = min(wanted, registers.threads_max)
             demand = reg.thread_demand(registers, live, self.threads)
             per_thread = min(demand.live, demand.limit)
+            feeding = len(buffers) - 1
             held = reg.occupancy(
-                registers, per_thread, self.threads, int(self.footprint[0]), self.machine.capacity_bytes
+                registers,
+                per_thread,
+                self.threads,
+                int(self.footprint[feeding]),
+                self.machine.room(buffers[feeding]),
             )
             flight = max(1, held.blocks) * self.threads * reg.BYTES_PER_THREAD_IN_FLIGHT
             self.figures[c.M_INFLIGHT] = flight
@@ -119,11 +136,14 @@ class Counted:
                 k.repeats(-1, self.rows[at], int(self.work[k.W_TREE, at]), arrays.loops, arrays.extents)
             )
             self.spilled = 2 * demand.excess_bytes * steps
-            room = self.machine.capacity_bytes - int(self.footprint[0])
-            onchip = room >= demand.excess_bytes
-            where = self.machine.accelerator.buffer.name if onchip else self.machine.accelerator.dram.name
-            each = 2.0 * demand.excess_bytes
-            self.spill = np.array([at, 0.0 if onchip else each, each if onchip else 0.0])
+            each = 2.0 * demand.excess_bytes * (steps / self.walked_steps(at))
+            where = self.machine.accelerator.dram.name
+            self.spill = np.array([at, each, 0.0])
+            for number in range(len(buffers) - 1, -1, -1):  # the next level outwards that has room
+                if self.machine.room(buffers[number]) - int(self.footprint[number]) >= demand.excess_bytes:
+                    where = buffers[number].name
+                    self.spill = np.array([at, 0.0, self.as_fed(each, buffers[number])])
+                    break
         self.register_use = RegisterUse(
             live=demand.live,
             limit=demand.limit,
@@ -135,20 +155,44 @@ class Counted:
             relief=reg.relief(demand, held),
         )
 
+    def walked_loops(self, o: int) -> int:
+        """How many of an operator's remaining loops are walked step by step: the tree loops of the outermost buffer."""
+        tree = int(self.work[k.W_TREE, o])
+        if not self.mapping.further:
+            return tree
+        walked = set(paths(self.mapping.tree)[o][0])
+        return sum(1 for loop in self.rows[o, :tree].tolist() if loop in walked)
+
+    def walked_steps(self, o: int) -> int:
+        """The steps of an operator, on all cores."""
+        arrays = self.mapping.arrays
+        return int(k.repeats(-1, self.rows[o], self.walked_loops(o), arrays.loops, arrays.extents))
+
+    def loads(self, o: int, level: int) -> int:
+        """How often an operator fetches a tile across a level, at its most frequent operand."""
+        arrays, effective = self.mapping.arrays, self.work[k.W_EFFECTIVE0 + k.W_PAIR * level]
+        first, end = int(arrays.ops[o, k.OP_FIRST]), int(arrays.ops[o, k.OP_WRITES])
+        deepest = max(
+            (int(effective[a]) for a in range(first, end) if self.inwards[level - 1][a, 0]), default=-1
+        )
+        if deepest < 0:
+            return 0
+        return int(k.repeats(-1, self.rows[o], deepest, arrays.loops, arrays.extents))
+
+    def as_fed(self, moved: float, buffer: MemoryLevel) -> float:
+        """Bytes that the buffer next to the units gives in the time that `buffer` takes for `moved` bytes."""
+        return moved / (self.machine.feed(buffer) or UNLIMITED) * float(self.figures[c.M_ONCHIP])
+
     def traffic(self) -> tuple[LocalTraffic, ...]:
         """Bytes per tensor and pair of levels; bits are summed and rounded up once per direction."""
-        acc, ten = self.mapping.arrays.acc, self.mapping.arrays.ten
-        machine = self.machine.accelerator
+        acc, machine = self.mapping.arrays.acc, self.machine.accelerator
         tables = [(machine.dram.name, machine.buffer.name, self.crossing.buffer)]
         if machine.cache is not None:
             tables[0] = (machine.cache.name, machine.buffer.name, self.crossing.buffer)
             tables.insert(0, (machine.dram.name, machine.cache.name, self.crossing.dram))
-        if self.machine.levels == 2:
-            bits, partial = ten[acc[:, k.ACC_TENSOR], k.TEN_BITS], ten[acc[:, k.ACC_TENSOR], k.TEN_PARTIAL]
-            row = self.counts[1]
-            reads = row[:, k.READS] * bits + row[:, k.PARTIAL_READS] * partial
-            writes = row[:, k.WRITES] * bits + row[:, k.PARTIAL_WRITES] * partial
-            tables.append((machine.buffer.name, REGISTERS_NAME, np.stack((reads, writes), axis=1)))
+        names = [buffer.name for buffer in machine.buffers]
+        inner = [*names[1:], REGISTERS_NAME]
+        tables += list(zip(names, inner, self.inwards, strict=False))
         out: list[LocalTraffic] = []
         for outer, inner, table in tables:
             sums: dict[int, list[int]] = {}
@@ -212,13 +256,29 @@ class Counted:
             if (tensor.home != OUTER and not tensor.written_outside) or local in self.kept
         )
 
-    def held_bytes(self) -> int:
-        """Footprint of the buffer: one core's, or all active cores' where the buffer is the device's."""
-        shared = self.machine.accelerator.buffer.scope != "core"
+    def misfit(self) -> tuple[int, int, int] | None:
+        """The outermost buffer whose tiles do not fit: its number, the bytes that a core holds there, and its room."""
+        for number, buffer in enumerate(self.machine.accelerator.buffers):
+            held, room = int(self.footprint[number]), self.machine.room(buffer)
+            if held > room:
+                return number, held, room
+        return None
+
+    def held_bytes(self, number: int = 0) -> int:
+        """Footprint of a buffer: one core's, or all active cores' where the buffer is the device's."""
+        shared = self.machine.accelerator.buffers[number].scope != "core"
         active = 1
         for _, share in self.mapping.parallel + self.mapping.split:
             active *= share
-        return int(self.footprint[0]) * (active if shared else 1)
+        return int(self.footprint[number]) * (active if shared else 1)
+
+    def resident(self) -> tuple[tuple[int, int], ...]:
+        """`held_bytes` by tensor (`resident.resident`)."""
+        copies = self.held_bytes() // max(1, int(self.footprint[0]))
+        found = resident(self.mapping.arrays, self.rows, self.work)
+        return tuple(
+            (local if local == IN_PLACE else self.place(local), copies * size) for local, size in found
+        )
 
     def lower_bound(self, compulsory: int) -> tuple[int, str]:
         """Smith, Lowery, Langou, van de Geijn (2019) for one matrix product; compulsory for anything else."""
@@ -238,7 +298,8 @@ class Counted:
         inner = 0
         if registers is not None:
             inner = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
-        onchip = (self.machine.capacity_bytes + inner) * self.machine.cores + accelerator.cache_share_bytes
+        held = sum(self.machine.room(buffer) for buffer in accelerator.buffers)
+        onchip = (held + inner) * self.machine.cores + accelerator.cache_share_bytes
         held = max(1, onchip * 8 // bits)
         product = 1
         for d in role.m + role.n + role.k:

@@ -19,7 +19,8 @@ from .traffic import measure
 class StreamCount:
     """Elements of one tensor that cross one pair of levels, counted at one operator.
 
-    ``level`` 0: outer <-> buffer; 1: buffer <-> registers. ``reads`` move inwards, ``writes`` outwards, at the
+    ``level``: of the pair, 0 outer <-> outermost buffer, the last one innermost buffer <-> registers where the machine
+    has some. ``reads`` move inwards, ``writes`` outwards, at the
     tensor's width; ``partial_reads`` and ``partial_writes`` are moved at partial-sum width and not in the
     first two. A stream that several operators share is counted at the first of them.
     """
@@ -68,14 +69,13 @@ def evaluate(nest: Nest) -> NestCounts:
 
 def counts_of(nest: Nest, arrays: NestArrays, fragments: bool = True) -> NestCounts:
     """The counts of a packed nest; ``fragments`` False: operand tiles take no room in the registers."""
-    counts = np.zeros((2, arrays.acc.shape[0], 4), np.int64)
+    counts = np.zeros((arrays.levels, arrays.acc.shape[0], 4), np.int64)
     points = np.zeros(len(nest.operators), np.int64)
-    footprint = np.zeros(2, np.int64)
+    footprint = np.zeros(arrays.levels, np.int64)
     rows, work = workspace(arrays)
     rescale = measure(
         arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
-        arrays.levels, arrays.stages, int(fragments), counts[0], counts[1], points, footprint, rows,
-        work,
+        arrays.levels, arrays.stages, int(fragments), counts, points, footprint, rows, work,
     )  # fmt: skip
     sums: dict[tuple[int, int, int], list[int]] = {}
     for level in range(arrays.levels):
@@ -91,6 +91,4 @@ def counts_of(nest: Nest, arrays: NestArrays, fragments: bool = True) -> NestCou
     )
     executed = tuple(int(n) for n in points)
     macs = tuple(n if op.contraction else 0 for n, op in zip(executed, nest.operators, strict=True))
-    return NestCounts(
-        streams, tuple(int(b) for b in footprint[: arrays.levels]), macs, executed, int(rescale)
-    )
+    return NestCounts(streams, tuple(int(b) for b in footprint), macs, executed, int(rescale))

@@ -1,4 +1,4 @@
-"""Kernels: the peak bytes that a nest holds in the buffer and in the registers (docs/loop-tree.md, section 3).
+"""Kernels: the peak bytes that a nest holds in its buffers and in the registers (docs/loop-tree.md, section 3).
 
 Knows arrays only. `traffic.measure` fills the workspace rows that these read.
 """
@@ -23,7 +23,6 @@ from .sweep import (
     AXIS_D1,
     AXIS_KIND,
     AXIS_N,
-    HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
     LOOP_FIRST,
@@ -50,13 +49,12 @@ from .sweep import (
     TEN_PRODUCER,
     W_BYTES0,
     W_DEPTH0,
-    W_DEPTH1,
     W_EFFECTIVE0,
-    W_EFFECTIVE1,
     W_LAST,
     W_LEADER,
     W_LENGTH,
     W_LIVE,
+    W_PAIR,
     W_SAVED,
     W_SKIP,
     W_TILE0,
@@ -143,13 +141,15 @@ def unfinished(sums, row, depth, loops):
     return False
 
 
-@kernel("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1])", inline=True, borrows=True)
-def source_of(acc, ten, ops, a, work):
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64, int64[:,::1])", inline=True, borrows=True
+)
+def source_of(acc, ten, ops, a, level, work):
     """The access whose tile a read finds in the buffer: its stream's leader, or its producer's; -1: none there."""
     t = acc[a, ACC_TENSOR]
-    if ten[t, TEN_HOME] == HOME_OUTER:
+    if ten[t, TEN_HOME] <= level:
         return work[W_LEADER, a]
-    if ten[t, TEN_HOME] == HOME_REGISTERS:
+    if ten[t, TEN_HOME] > level + 1:
         return -1
     p = ten[t, TEN_PRODUCER]
     for b in range(ops[p, OP_WRITES], ops[p, OP_END]):
@@ -160,12 +160,14 @@ def source_of(acc, ten, ops, a, work):
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])",
+    " int64[::1], int64, int64, int64, int64, int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
-    """`buffer_peak`, for the kernel that does little else."""
+def inline_buffer_peak(
+    ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work
+):  # fmt: skip
+    """`level_peak`, for the kernel that does little else."""
     operators = ops.shape[0]
     for o in range(operators + 1):
         work[W_LIVE, o] = 0
@@ -175,18 +177,22 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
         home = ten[t, TEN_HOME]
         work[W_TILE0, a] = 0
         work[W_BYTES0, a] = 0
-        streamed = home == HOME_OUTER
-        if home == HOME_REGISTERS or (not streamed and acc[a, ACC_WRITE] == 0) or work[W_LEADER, a] != a:
+        streamed = home <= level
+        if home > level + 1 or (not streamed and acc[a, ACC_WRITE] == 0) or work[W_LEADER, a] != a:
             continue
         if acc[a, ACC_FIXED] >= 0:
             if streamed:
                 continue
             elements = ten[t, TEN_ELEMENTS]
         else:
-            elements = tile_elements(acc, a, axes, rows[o], work[W_DEPTH0, a], loops, extents)
+            elements = tile_elements(
+                acc, a, axes, rows[o], work[W_DEPTH0 + W_PAIR * level, a], loops, extents
+            )
         bits = ten[t, TEN_BITS]
         if acc[a, ACC_WRITE] and acc[a, ACC_FIXED] < 0:
-            inner = work[W_EFFECTIVE1, a] if levels == 2 else work[W_LENGTH, o]
+            inner = work[W_LENGTH, o]
+            if level + 1 < levels:
+                inner = work[W_EFFECTIVE0 + W_PAIR * (level + 1), a]
             sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
             if unfinished(sums, rows[o], inner, loops) or (
                 ops[o, OP_SPLIT] and sharers(sums, rows[o], 0, work[W_TREE, o], loops) > 1
@@ -196,15 +202,16 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
         work[W_TILE0, a] = elements
         work[W_BYTES0, a] = size
         if not acc[a, ACC_PLAIN] and acc[a, ACC_FIXED] < 0:
-            add_lines(acc, a, axes, rows[o], work[W_DEPTH0, a], ten[t, TEN_BITS], loops, extents, work)
-        if ten[t, TEN_PINNED]:
+            depth = work[W_DEPTH0 + W_PAIR * level, a]
+            add_lines(acc, a, axes, rows[o], depth, ten[t, TEN_BITS], loops, extents, work)
+        if ten[t, TEN_PINNED] and level == 0:
             work[W_LIVE, 0] += size
             work[W_LIVE, operators] -= size
             continue
-        r = work[W_EFFECTIVE0, a]
+        r = work[W_EFFECTIVE0 + W_PAIR * level, a]
         last = work[W_LAST, a] if streamed else max(o, ten[t, TEN_LAST])
         add_live(size * (stages if streamed and r > 0 else 1), r, o, last, path, lengths, loops, rows, work)
-    for o in range(operators):
+    for o in range(operators if level == buffers - 1 else 0):  # statistics are next to the units
         if ops[o, OP_STATISTICS] == 0:
             continue
         for j in range(ops[o, OP_TREE]):
@@ -224,18 +231,19 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
         saved = 0
         if ops[o, OP_POINTWISE]:
             for a in range(ops[o, OP_FIRST], ops[o, OP_WRITES]):
-                source = source_of(acc, ten, ops, a, work)
+                source = source_of(acc, ten, ops, a, level, work)
                 if source < 0 or acc[a, ACC_FIXED] >= 0:
                     continue
                 t = acc[a, ACC_TENSOR]
-                last = work[W_LAST, source] if ten[t, TEN_HOME] == HOME_OUTER else ten[t, TEN_LAST]
+                last = work[W_LAST, source] if ten[t, TEN_HOME] <= level else ten[t, TEN_LAST]
                 if last != o:
                     continue
                 for b in range(ops[o, OP_WRITES], ops[o, OP_END]):
                     if (
-                        ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS
+                        ten[acc[b, ACC_TENSOR], TEN_HOME] <= level + 1
                         and acc[a, ACC_SHAPE] == acc[b, ACC_SHAPE]
-                        and work[W_EFFECTIVE0, source] == work[W_EFFECTIVE0, b]
+                        and work[W_EFFECTIVE0 + W_PAIR * level, source]
+                        == work[W_EFFECTIVE0 + W_PAIR * level, b]
                     ):
                         saved = max(saved, min(work[W_BYTES0, source], work[W_BYTES0, b]))
         peak = max(peak, live - saved)
@@ -248,8 +256,24 @@ def inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, level
     borrows=True,
 )
 def buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work):
-    """Footprint of level 0 in bytes; fills W_TILE0 (elements) and W_BYTES0 (one copy) per access."""
-    return inline_buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
+    """`level_peak` of a nest with one buffer."""
+    return inline_buffer_peak(
+        ops, acc, axes, ten, extents, loops, path, lengths, 0, 1, levels, stages, rows, work
+    )
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64, int64, int64, int64, int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def level_peak(
+    ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work
+):
+    """Bytes held in the buffer of pair `level`, whose streams `work` has; W_TILE0 (elements), W_BYTES0 (one copy)."""
+    return inline_buffer_peak(
+        ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work
+    )
 
 
 @kernel("boolean(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
@@ -283,24 +307,24 @@ def shared_loops(acc, tensor, producer, path, lengths, rows, work):
     return shared
 
 
-@kernel("boolean(int64[:,::1], int64, int64[:,::1])", inline=True, borrows=True)
-def repeats_earlier(acc, a, work):
+@kernel("boolean(int64[:,::1], int64, int64, int64[:,::1])", inline=True, borrows=True)
+def repeats_earlier(acc, a, level, work):
     """Whether an earlier read of the same operator is the same stream at the registers."""
     b = acc[a, ACC_EARLIER]
     while b >= 0 and acc[b, ACC_OPERATOR] == acc[a, ACC_OPERATOR]:
-        if work[W_DEPTH1, b] == work[W_DEPTH1, a]:
+        if work[W_DEPTH0 + W_PAIR * level, b] == work[W_DEPTH0 + W_PAIR * level, a]:
             return True
         b = acc[b, ACC_EARLIER]
     return False
 
 
 @kernel(
-    "int64(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1])",
+    "int64(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64,"
+    " int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def held_bytes(ops, acc, a, axes, ten, extents, loops, rows, work):
+def held_bytes(ops, acc, a, axes, ten, extents, loops, level, rows, work):
     """Bytes of the tile of access `a` in the registers."""
     o, t = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR]
     bits = ten[t, TEN_BITS]
@@ -308,16 +332,17 @@ def held_bytes(ops, acc, a, axes, ten, extents, loops, rows, work):
         sums = ops[o, OP_OWN] & ~acc[a, ACC_TOUCH]
         if unfinished(sums, rows[o], work[W_LENGTH, o], loops):
             bits = ten[t, TEN_PARTIAL]
-    return (tile_elements(acc, a, axes, rows[o], work[W_DEPTH1, a], loops, extents) * bits + 7) // 8
+    depth = work[W_DEPTH0 + W_PAIR * level, a]
+    return (tile_elements(acc, a, axes, rows[o], depth, loops, extents) * bits + 7) // 8
 
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64, int64[:,::1], int64[:,::1])",
+    " int64[::1], int64, int64, int64[:,::1], int64[:,::1])",
     borrows=True,
 )
-def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments, rows, work):
-    """Footprint of level 1 in bytes: tiles of contractions, and the intermediates at home in the registers.
+def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, level, fragments, rows, work):
+    """Bytes held in the registers, inside pair `level`: tiles of contractions, and the intermediates at home there.
 
     Leaves the operator at the peak in ``work[W_SAVED, operators]``.
     """
@@ -331,10 +356,10 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
         here = ten[t, TEN_HOME] == HOME_REGISTERS
         if acc[a, ACC_FIXED] >= 0 or not (here or ops[o, OP_CONTRACTION]):
             continue
-        if acc[a, ACC_WRITE] == 0 and (here or fragments == 0 or repeats_earlier(acc, a, work)):
+        if acc[a, ACC_WRITE] == 0 and (here or fragments == 0 or repeats_earlier(acc, a, level, work)):
             continue
-        size = held_bytes(ops, acc, a, axes, ten, extents, loops, rows, work)
-        r = work[W_EFFECTIVE1, a]
+        size = held_bytes(ops, acc, a, axes, ten, extents, loops, level, rows, work)
+        r = work[W_EFFECTIVE0 + W_PAIR * level, a]
         last = o
         if here:
             last = ten[t, TEN_LAST]
@@ -344,7 +369,7 @@ def register_peak(ops, acc, axes, ten, extents, loops, path, lengths, fragments,
                     if ten[acc[b, ACC_TENSOR], TEN_HOME] != HOME_REGISTERS or acc[b, ACC_FIXED] >= 0:
                         continue
                     if reads_as(acc, ops, last, t, acc[b, ACC_SHAPE]):
-                        other = held_bytes(ops, acc, b, axes, ten, extents, loops, rows, work)
+                        other = held_bytes(ops, acc, b, axes, ten, extents, loops, level, rows, work)
                         work[W_SAVED, last] = max(work[W_SAVED, last], min(size, other))
         add_live(size, r, o, last, path, lengths, loops, rows, work)
     peak = 0

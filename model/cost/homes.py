@@ -1,12 +1,11 @@
-"""Where a group's intermediates live: registers, buffer, or outside for want of room.
+"""Where a group's intermediates live: registers, buffer, or outside for want of room. One buffer at a time.
 
-Knows a posed problem and the knobs of one group; asks `mapping.py` for the best mapping under each choice
-(docs/loop-tree.md, sections 2 and 6).
+Knows a problem posed for one buffer and the knobs of one group; asks `mapping.py` for the best mapping under each
+choice (docs/loop-tree.md, sections 2 and 6).
 """
 
 from __future__ import annotations
 
-from ..plan.plan import FusionGroup
 from .evaluate import counts_of
 from .knobs import Knobs
 from .layout import axis_dims
@@ -19,27 +18,30 @@ _RETRIES = 3  # with less room, where the tile that was found does not fit after
 _SPILLS = 8  # intermediates that are tried outside, one more at a time
 
 
-def choose(problem: Problem, group: FusionGroup) -> Mapping:
-    """Map a group: the knobs as they are set, the rest by search.
+def settle(
+    problem: Problem, knobs: Knobs, outside: frozenset[int] = frozenset(), spare_bytes: int = 0
+) -> Mapping:
+    """Map a group into one buffer: the knobs as they are set, the rest by search.
 
-    Raises
-    ------
-    PlanError
-        Where the group's tree is not legal.
+    ``outside``: intermediates that are not to live in this buffer; ``spare_bytes`` of it are left free.
     """
-    knobs = Knobs(problem, group)
-    found = _chosen_homes(problem, knobs, frozenset())
+    found = _chosen_homes(problem, knobs, outside, spare_bytes)
     if not _fits(problem, found):
-        found = _with_spills(problem, knobs, found)
+        found = _with_spills(problem, knobs, found, outside, spare_bytes)
     return found
 
 
 def _fits(problem: Problem, mapping: Mapping) -> bool:
     """Whether the buffer holds it. The search does without the element loops, under which a tile may be smaller."""
-    return not mapping.misfit_bytes or _held_bytes(problem, mapping)[0] <= problem.machine.capacity_bytes
+    return (
+        not mapping.misfit_bytes
+        or _held_bytes(problem, mapping)[problem.level] <= problem.machine.capacity_bytes
+    )
 
 
-def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
+def _with_spills(
+    problem: Problem, knobs: Knobs, found: Mapping, outside: frozenset[int], spare_bytes: int
+) -> Mapping:
     """The mapping with as few intermediates outside as make it fit, the largest tiles first; `found` where none does.
 
     Two of one size are told apart by their number: the same answer every time.
@@ -48,7 +50,7 @@ def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
     room = {
         local: _tile_bytes(problem, found, local)
         for local, tensor in enumerate(problem.base.tensors)
-        if tensor.home == BUFFER and tensor.elements
+        if tensor.home == BUFFER and tensor.elements and local not in outside
     }
     spilled: list[int] = []
     fitting: Mapping | None = None
@@ -56,15 +58,15 @@ def _with_spills(problem: Problem, knobs: Knobs, found: Mapping) -> Mapping:
         if space.operators[space.producer[local]].writes[0].fixed >= 0:
             continue
         spilled.append(local)
-        trial = _chosen_homes(problem, knobs, frozenset(spilled))
+        trial = _chosen_homes(problem, knobs, outside.union(spilled), spare_bytes)
         if _fits(problem, trial):
             fitting = trial
             break
     if fitting is None:
         return found
     for local in spilled[:-1]:
-        fewer = frozenset(spilled) - {local}
-        trial = _chosen_homes(problem, knobs, fewer)
+        fewer = outside.union(spilled) - {local}
+        trial = _chosen_homes(problem, knobs, fewer, spare_bytes)
         if _fits(problem, trial):
             spilled.remove(local)
             fitting = trial
@@ -84,32 +86,32 @@ def _tile_bytes(problem: Problem, mapping: Mapping, local: int) -> int:
     path.reverse()
     for axis in access.axes:
         for d in axis_dims(axis):
-            steps = [step for dim, step in path[: access.depth[0]] if dim == d]
-            size *= min([problem.space.extents[d], *steps])
+            steps = [step for dim, step in path[: access.depth[problem.level]] if dim == d]
+            size *= min([mapping.nest.extents[d], *steps])
     return size * problem.base.tensors[local].bits // 8
 
 
-def _chosen_homes(problem: Problem, knobs: Knobs, spilled: frozenset[int]) -> Mapping:
+def _chosen_homes(problem: Problem, knobs: Knobs, spilled: frozenset[int], spare_bytes: int = 0) -> Mapping:
     """The best mapping with these intermediates outside, and of the others as many in the registers as fit."""
     homes = _register_homes(problem) - spilled
-    found = best_mapping(problem, knobs, homes, spilled)
+    found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)
     apart = frozenset(local for local in homes if not _under_one_loop(problem, found, local))
     if apart:
         homes -= apart
-        found = best_mapping(problem, knobs, homes, spilled)
+        found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)
     registers = problem.machine.accelerator.registers
     if registers is not None:
         limit = registers.capacity_bytes if registers.model == "accumulator" else 4 * registers.per_core
         # First the values of the fused epilogue make room for the sums, then the sums of several contractions.
-        if homes and _held_bytes(problem, found)[1] > limit:
+        if homes and _held_bytes(problem, found)[-1] > limit:
             homes = frozenset()
-            found = best_mapping(problem, knobs, homes, spilled)
-        if _held_bytes(problem, found)[1] > limit:
-            return best_mapping(problem, knobs, homes, spilled, sums_held=False)
+            found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)
+        if _held_bytes(problem, found)[-1] > limit:
+            return best_mapping(problem, knobs, homes, spilled, False, spare_bytes)
     # The search does without the private loops; where its footprint falls short of theirs, it looks for a smaller one.
     capacity = problem.machine.capacity_bytes
     for _ in range(_RETRIES):
-        excess = _held_bytes(problem, found)[0] - capacity
+        excess = _held_bytes(problem, found)[problem.level] - capacity
         if found.misfit_bytes or excess <= 0:
             break
         found = best_mapping(
@@ -120,17 +122,21 @@ def _chosen_homes(problem: Problem, knobs: Knobs, spilled: frozenset[int]) -> Ma
 
 def _under_one_loop(problem: Problem, mapping: Mapping, local: int) -> bool:
     """Whether a tensor's producer and readers stand under the same innermost loop of the tree."""
-    chains = paths(mapping.tree)
-    made = chains[problem.space.producer[local]][0]
-    users = [chains[r][0] for r in problem.space.readers[local]]
+    given = 0 if problem.around is None else len(problem.around.loops)
+    chains = [
+        (*outer, *(given + loop for loop in loops))
+        for outer, (loops, _) in zip(problem.outside, paths(mapping.tree), strict=True)
+    ]
+    made = chains[problem.space.producer[local]]
+    users = [chains[r] for r in problem.space.readers[local]]
     if any(users[0] != loops for loops in users) or users[0] != made[: len(users[0])]:
         return False
-    others = [loops for o, (loops, _) in enumerate(chains) if o != problem.space.producer[local]]
+    others = [loops for o, loops in enumerate(chains) if o != problem.space.producer[local]]
     return all(loop not in loops for loop in made[len(users[0]) :] for loops in others)
 
 
 def _held_bytes(problem: Problem, mapping: Mapping) -> tuple[int, ...]:
-    """Footprints of buffer and registers."""
+    """Footprints of every buffer so far, outermost first, and of the registers."""
     return counts_of(mapping.nest, mapping.arrays, fragments=False).footprint_bytes
 
 

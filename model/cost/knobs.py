@@ -1,15 +1,46 @@
-"""The user's settings of one group, in group dims and local tensors.
+"""The user's settings of one group for one buffer, in group dims and local tensors.
 
-Knows a posed problem and a plan's values. What a name does not fit becomes a note, never an error: an edit elsewhere
-may have renamed a dim.
+Knows a problem posed for one buffer and a plan's values. What a name does not fit becomes a note, never an error: an
+edit elsewhere may have renamed a dim.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..hardware.accelerator import Accelerator
 from ..plan.plan import FusionGroup
 from .nest import WindowAxis
 from .problem import BUFFER_NAME, REGISTERS_NAME, Problem
 from .tree import Tree, check, from_text
+
+
+def unknown_levels(group: FusionGroup, machine: Accelerator) -> list[str]:
+    """Notes on the levels that the group sets and the machine does not have."""
+    known = {BUFFER_NAME, REGISTERS_NAME, *(buffer.name for buffer in machine.buffers)}
+    return [
+        f"{level.memory} is no explicit level of {machine.name}: its tile is not used"
+        for level in group.levels
+        if level.memory not in known
+    ]
+
+
+def of_buffer(group: FusionGroup, machine: Accelerator, number: int) -> FusionGroup:
+    """What a group sets of buffer `number` and of the registers, and of the outermost one all that is no level's.
+
+    Stages are those of the outermost buffer; where they are single, so are those of all others.
+    """
+    if len(machine.buffers) == 1:
+        return group
+    others = {buffer.name for i, buffer in enumerate(machine.buffers) if i != number}
+    levels = tuple(level for level in group.levels if level.memory not in others)
+    if number == 0:
+        return replace(group, levels=levels)
+    levels = tuple(
+        level for level in levels if level.memory in (machine.buffers[number].name, REGISTERS_NAME)
+    )
+    single = 1 if group.stages == 1 else 0
+    return FusionGroup(group.operators, levels, group.elements, stages=single, threads=group.threads)
 
 
 class Knobs:
@@ -20,14 +51,8 @@ class Knobs:
         self.notes: list[str] = []
         self.number = {name: d for d, name in enumerate(problem.space.names)}
         machine = problem.machine.accelerator
-        known = {machine.buffer.name, BUFFER_NAME}
-        outer = [level for level in group.levels if level.memory in known]
+        outer = [level for level in group.levels if level.memory in (machine.buffer.name, BUFFER_NAME)]
         inner = [level for level in group.levels if level.memory == REGISTERS_NAME]
-        for level in group.levels:
-            if level.memory not in known | {REGISTERS_NAME}:
-                self.notes.append(
-                    f"{level.memory} is no explicit level of {machine.name}: its tile is not used"
-                )
         self.tile = self.sizes([pair for level in outer for pair in level.tile])
         self.order = self.dims([name for level in outer for name in level.loop_order])
         self.retain = self.depths([pair for level in outer for pair in level.retain])
@@ -46,10 +71,6 @@ class Knobs:
         if group.sparsity:
             self.notes.append(
                 f"sparsity {group.sparsity!r} is not simulated: MACs and bytes are counted dense"
-            )
-        if group.recompute:
-            self.notes.append(
-                f"recompute is not simulated: {', '.join(group.recompute)} are kept as the groups say"
             )
         if group.halo and not problem.space.still and _windows(problem):
             self.notes.append(

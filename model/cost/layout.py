@@ -21,7 +21,10 @@ _TOO_LARGE = "the counts of this group do not fit 64-bit integers"
 
 @dataclass(frozen=True, slots=True)
 class NestArrays:
-    """One nest as int64 arrays; columns are named in `sweep.py`. Writable, because kernels are declared so."""
+    """One nest as int64 arrays; columns are named in `sweep.py`. Writable, because kernels are declared so.
+
+    ``widest``: the most bits that an element moves as, which counts leave room for.
+    """
 
     ops: Ints
     acc: Ints
@@ -32,7 +35,13 @@ class NestArrays:
     path: Ints
     lengths: Ints
     levels: int
-    stages: int
+    stages: Ints
+    widest: int
+
+    @property
+    def buffers(self) -> int:
+        """Explicit on-chip levels, the registers aside."""
+        return self.stages.size
 
 
 def points_inside(axis: SimpleAxis, extent: int) -> int:
@@ -105,13 +114,13 @@ class _Shapes:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-def pack(nest: Nest) -> NestArrays:
-    """Arrays of `nest`.
+def pack(nest: Nest, widest: int = 64) -> NestArrays:
+    """Arrays of `nest`, of which an element moves as `widest` bits at most: 64, or a sector.
 
     Raises
     ------
     OverflowError
-        Where the points of an operator, with the loops of others that it stands under, times 64 bits and the
+        Where the points of an operator, with the loops of others that it stands under, times `widest` and the
         number of accesses, reach 2**62.
     ValueError
         Where the nest breaks its own rules (operators of a loop not consecutive, a dim in two axes).
@@ -148,8 +157,8 @@ def pack(nest: Nest) -> NestArrays:
                 acc_rows.append(
                     (
                         o, access.tensor, is_write, sum([1 << d for d in touched]), access.fixed, begin,
-                        len(axis_rows), shape, elements, access.depth[0], access.depth[-1],
-                        all(isinstance(axis, SimpleAxis) for axis in access.axes), earlier,
+                        len(axis_rows), shape, elements, all(isinstance(axis, SimpleAxis) for axis in access.axes),
+                        earlier, *_depths(access),
                     )
                 )  # fmt: skip
         begin = len(axis_rows)
@@ -162,10 +171,10 @@ def pack(nest: Nest) -> NestArrays:
         )
         for i, t in enumerate(nest.tensors)
     ]  # fmt: skip
-    loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows])
+    loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows], widest)
     return NestArrays(
         ops=np.array(op_rows, np.int64).reshape(-1, k.OP_COLUMNS),
-        acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_COLUMNS),
+        acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_DEPTH0 + max(2, levels)),
         axes=np.array(axis_rows, np.int64).reshape(-1, k.AXIS_COLUMNS),
         ten=np.array(ten, np.int64).reshape(-1, k.TEN_COLUMNS),
         extents=np.array(extents, np.int64),
@@ -173,8 +182,14 @@ def pack(nest: Nest) -> NestArrays:
         path=path,
         lengths=lengths,
         levels=levels,
-        stages=nest.stages,
+        stages=np.array((nest.stages, *nest.inner_stages), np.int64),
+        widest=widest,
     )
+
+
+def _depths(access: NestAccess) -> tuple[int, ...]:
+    """The columns of the depths: at least two, the last one repeated."""
+    return access.depth if len(access.depth) > 1 else access.depth * 2
 
 
 def _operator_row(
@@ -186,7 +201,7 @@ def _operator_row(
         sum([1 << d for d in operator.dims]), sum([1 << d for d in operator.reductions]), operator.contraction,
         operator.pointwise, operator.statistics, sum([1 << d for d in operator.rescale]), first,
         first + len(operator.reads), end, operator.tree_depth,
-        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain,
+        prod([nest.extents[d] for d in operator.dims if d not in followed]), bool(split), *domain, 0,
     )  # fmt: skip
 
 
@@ -194,8 +209,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
     """Arrays of `nest`, which differs from the one of `base` in loops, depths, what tensors do, stages, splits."""
     acc, ten = base.acc.copy(), base.ten.copy()
     accesses = [access for operator in nest.operators for access in operator.reads + operator.writes]
-    acc[:, k.ACC_DEPTH0] = [access.depth[0] for access in accesses]
-    acc[:, k.ACC_DEPTH1] = [access.depth[-1] for access in accesses]
+    acc[:, k.ACC_DEPTH0 :] = [_depths(access) for access in accesses]
     ten[:, k.TEN_HOME] = [tensor.home for tensor in nest.tensors]
     ten[:, k.TEN_PINNED] = [tensor.pinned for tensor in nest.tensors]
     ten[:, k.TEN_SPILLED] = [tensor.spilled for tensor in nest.tensors]
@@ -205,7 +219,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
         _operator_row(nest, op, end - len(op.reads) - len(op.writes), end, (begin, stop))
         for op, end, begin, stop in zip(nest.operators, ends, *domains, strict=True)
     ]
-    loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())
+    loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist(), base.widest)
     return NestArrays(
         ops=np.array(rows, np.int64).reshape(-1, k.OP_COLUMNS),
         acc=acc,
@@ -216,11 +230,12 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
         path=path,
         lengths=lengths,
         levels=base.levels,
-        stages=nest.stages,
+        stages=np.array((nest.stages, *nest.inner_stages), np.int64),
+        widest=base.widest,
     )
 
 
-def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
+def _paths(nest: Nest, elements: list[int], widest: int) -> tuple[Ints, Ints, Ints]:
     """Loops, paths and their lengths; refuses what could overflow."""
     extents = nest.extents
     paths: list[list[int]] = []
@@ -235,7 +250,7 @@ def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
     for operator, chain in zip(nest.operators, paths, strict=True):
         dims = set(operator.dims).union([nest.loops[loop][0] for loop in chain])
         bound += prod([extents[d] for d in dims]) * (len(operator.reads) + len(operator.writes) + 1)
-    if bound * 64 >= _LIMIT or len(extents) > 62:
+    if bound * widest >= _LIMIT or len(extents) > 62:
         raise OverflowError(_TOO_LARGE)
     rows: list[tuple[int, ...]] = [(0, 1, 1, 0, 0, 1)] * max(1, len(nest.loops))
     splits = dict(nest.splits)
@@ -265,4 +280,5 @@ def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
 def workspace(arrays: NestArrays) -> tuple[Ints, Ints]:
     """The ``rows`` and ``work`` arrays that `traffic.measure` needs."""
     width = max(arrays.ops.shape[0], arrays.acc.shape[0]) + 2
-    return np.zeros_like(arrays.path), np.zeros((k.WORK_ROWS, width), np.int64)
+    rows = k.WORK_ROWS + k.W_PAIR * max(0, arrays.levels - 2)
+    return np.zeros_like(arrays.path), np.zeros((rows, width), np.int64)

@@ -16,6 +16,8 @@ from . import candidate as n
 from . import cycles as c
 from . import search_kernels as s
 from . import sweep as k
+from .crossing import sectors_and_share
+from .hits import CROSSED, WIDE_LOOPS
 from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, repack
@@ -30,12 +32,27 @@ _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew, by how many contractions there are (none, one, several); of how many each is the best; evaluations
 # to polish one.
 _DRAWS, _TRIES, _POLISHED = (1, 3, 6), 96, 160
+_DRAWS_SPLIT, _POLISHED_SPLIT = (
+    (1, 5, 6),
+    240,
+)  # where a group has several cores: how they are dealt is one more choice
+_WALKED = 60  # walks to polish the best one of several contractions
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """What a mapping has of a further buffer: tile and loop order in group dims, copies of a streamed tile."""
+
+    tile: tuple[int, ...]
+    order: tuple[int, ...]
+    stages: int
 
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
     """A mapped group: the nest and, in group dims, what it was made of.
 
+    ``tree``, ``tile``, ``order`` and ``stages`` are those of the outermost buffer, ``further`` those of the others.
     ``retained`` per level and local tensor the depth that the user set. ``parallel`` per dim the cores over it.
     ``misfit_bytes`` > 0: the least that was found does not fit. ``spilled``: local intermediates that live outside, for
     want of room. ``split`` per reduced dim the cores that share its sums. ``estimated_s`` and ``estimated_bytes``: the
@@ -52,7 +69,7 @@ class Mapping:
     elements: tuple[int, ...]
     stages: int
     parallel: tuple[tuple[int, int], ...]
-    retained: tuple[dict[int, int], dict[int, int]]
+    retained: tuple[dict[int, int], ...]
     misfit_bytes: int
     estimated_s: float
     estimated_bytes: int
@@ -60,6 +77,12 @@ class Mapping:
     split: tuple[tuple[int, int], ...]
     chosen: tuple[str, ...]
     notes: tuple[str, ...]
+    further: tuple[Further, ...] = ()
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """The tile in each buffer, outermost first."""
+        return (self.tile, *(buffer.tile for buffer in self.further))
 
 
 def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float64]:
@@ -81,7 +104,9 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     out[n.L_DOUBLE] = machine.accelerator.buffer.double_buffer
     out[n.L_STAGES] = 1 if not machine.accelerator.buffer.double_buffer else knobs.stages
     out[n.L_LISTED] = len(knobs.order)
+    out[n.L_FURTHER] = problem.level > 0
     out[n.L_LEVELS] = 2 if machine.levels == 2 else 0
+    out[n.L_NEAR], out[n.L_FAR], out[n.L_SHARE] = sectors_and_share(machine.accelerator)
     return out
 
 
@@ -117,9 +142,13 @@ def best_mapping(
     for producer, consumer, mask in space.online:
         ops[consumer, k.OP_RESCALE] |= mask
         ops[producer, k.OP_STATISTICS] = problem.statistics[producer]
+    ops[:, k.OP_AROUND] = [len(path) for path in problem.outside]
     asked = np.full((acc.shape[0], n.ASKED), -1, np.int64)
     for a in range(acc.shape[0]):
-        asked[a] = knobs.depth(int(acc[a, k.ACC_TENSOR])), ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
+        home = ten[acc[a, k.ACC_TENSOR], k.TEN_HOME]
+        least = 0 if problem.around is None or home != OUTER else problem.around.least[a]
+        wide = problem.around is None or problem.around.wide[a]
+        asked[a] = knobs.depth(int(acc[a, k.ACC_TENSOR])), home, least, wide
     limits = _limits(problem, knobs, sums_held)
     limits[n.L_CAPACITY] -= spare_bytes
     figures = problem.machine.figures
@@ -168,7 +197,7 @@ def best_mapping(
     s.assess(
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
-        np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
+        np.zeros((acc.shape[0], CROSSED), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
         np.zeros((2 * path.shape[1] + 2, n.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
@@ -209,7 +238,9 @@ def _polished(
     contractions = sum(role is not None for role in problem.roles)
     least = np.inf
     start, fits, begin = tile.copy(), score.copy(), best
-    for draw in range(_DRAWS[min(2, contractions)] + 1):
+    several = problem.machine.cores > 1
+    draws, budget = (_DRAWS_SPLIT, _POLISHED_SPLIT) if several else (_DRAWS, _POLISHED)
+    for draw in range(draws[min(2, contractions)] + 1):
         trial, mark, number = start.copy(), fits.copy(), begin
         if draw:
             number = s.scatter(
@@ -219,20 +250,33 @@ def _polished(
             )  # fmt: skip
         s.polish(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
-            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
+            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, budget, False,
             floor, trial, mark,
         )  # fmt: skip
         # Fitting and needless refetches are the score's; among equals the walk decides.
         if draw and (mark[n.S_MISFIT], mark[n.S_REFETCH]) > (score[n.S_MISFIT], score[n.S_REFETCH]):
             continue
-        cost = s.walked_cost(
-            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
-            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark.copy(),
-        )  # fmt: skip
+        cost = float(mark[n.S_COST])
+        if problem.around is None:  # a further buffer's steps are part of those of the outermost one
+            cost = s.walked_cost(
+                ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
+                unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark.copy(),
+                floor,
+            )  # fmt: skip
         if not draw or mark[n.S_MISFIT] < score[n.S_MISFIT] or cost < s.WORTH * least:
             tile[:], score[:], best, least = trial, mark, number, cost
+    if (
+        contractions > 1
+    ):  # their steps alternate: the estimate is off by some percent, so the walk has the last word
+        score[n.S_COST] = least
+        s.polish(
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked, unit,
+            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _WALKED, True, floor,
+            tile, score,
+        )  # fmt: skip
+        least = float(score[n.S_COST])
     # A small last piece costs more than its share: even cuts, and one cut fewer, by the walk.
-    for d in np.flatnonzero(sizes[:, 0] > 0).tolist():
+    for d in np.flatnonzero(sizes[:, 0] > 0).tolist() if problem.around is None else []:
         extent = problem.space.extents[d]
         trips = -(-extent // int(tile[d]))
         if extent % int(tile[d]) == 0:
@@ -243,8 +287,9 @@ def _polished(
             cost = s.walked_cost(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
                 unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark,
+                floor,
             )  # fmt: skip
-            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_TRAFFIC]
+            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_FETCHED]
             if fits and cost < s.WORTH * least:
                 tile[:], score[:], least = trial, mark, cost
     return best
@@ -254,17 +299,20 @@ def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np
     """Arrays for paths, their lengths and loops; filled where the user gave a tree."""
     operators, dims = len(problem.space.operators), len(problem.space.extents)
     if knobs.tree is None:
-        return (
-            np.zeros((operators, dims + 1), np.int64),
-            np.zeros(operators, np.int64),
-            np.zeros((operators * dims + 1, k.LOOP_COLUMNS), np.int64),
-        )
+        given = 0 if problem.around is None else len(problem.around.loops)
+        path = np.zeros((operators, max(map(len, problem.outside)) + dims + 1), np.int64)
+        loops = np.zeros((given + operators * dims + 1, WIDE_LOOPS), np.int64)
+        if problem.around is not None:
+            loops[:given, : k.LOOP_COLUMNS] = problem.around.loops
+            for o, outer in enumerate(problem.outside):
+                path[o, : len(outer)] = outer
+        return path, np.zeros(operators, np.int64), loops
     chains = paths(knobs.tree)
     longest = max((len(loops) for loops, _ in chains), default=0)
     count = 1 + max((loop for loops, _ in chains for loop in loops), default=-1)
     path = np.zeros((operators, longest + 1), np.int64)
     lengths = np.array([len(loops) for loops, _ in chains], np.int64)
-    loops = np.zeros((count, k.LOOP_COLUMNS), np.int64)
+    loops = np.zeros((count, WIDE_LOOPS), np.int64)
     loops[:, k.LOOP_FIRST] = operators
     for o, (numbers, over) in enumerate(chains):
         path[o, : len(numbers)] = numbers
@@ -289,15 +337,17 @@ def _mapped(
     score: NDArray[np.float64],
     split: list[int],
 ) -> Mapping:
-    space, machine = problem.space, problem.machine
+    space, machine, around = problem.space, problem.machine, problem.around
     looped = [d for d in order if tile[d] < space.extents[d]]
     tree = knobs.tree if knobs.tree is not None else canonical(space, looped)
     chains = paths(tree)
+    rows = [] if around is None else list(around.nest.loops[: len(around.loops)])
+    given = len(rows)
     loops: dict[int, tuple[int, int, int]] = {}
-    for numbers, dims in chains:
+    for outer, (numbers, dims) in zip(problem.outside, chains, strict=True):
         for i, (loop, d) in enumerate(zip(numbers, dims, strict=True)):
-            loops[loop] = (d, tile[d], numbers[i - 1] if i else -1)
-    rows = [loops[i] for i in range(len(loops))]
+            loops[loop] = (d, tile[d], given + numbers[i - 1] if i else outer[-1] if outer else -1)
+    rows += [loops[i] for i in range(len(loops))]
     operators: list[NestOperator] = []
     registers: dict[int, int] = {}
     outer_order: list[int] = []
@@ -305,10 +355,11 @@ def _mapped(
     nests: list[Private] = []
     # Preorder: private loops are appended per operator; parents are known by number, so any order will do.
     position = 0
-    for o, operator in enumerate(problem.base.operators):
+    for o, operator in enumerate(problem.base.operators if around is None else around.nest.operators):
         numbers, dims = chains[o]
+        outer = problem.outside[o]
         private = private_nest(problem, knobs, o, tile)
-        parent = numbers[-1] if numbers else -1
+        parent = given + numbers[-1] if numbers else outer[-1] if outer else -1
         for d, size in private.loops:
             rows.append((d, size, parent))
             parent = len(rows) - 1
@@ -318,48 +369,64 @@ def _mapped(
             nests.append(private)
             outer_order.extend(d for d in private.order if d not in outer_order)
             elements.extend(d for d in private.elements if d not in elements)
-        tree_depth = len(numbers)
-        path = [(d, tile[d]) for d in dims] + private.loops
+        tree_depth = len(outer) + len(numbers)
+        path = [rows[loop][:2] for loop in outer] + [(d, tile[d]) for d in dims] + private.loops
         reads: list[NestAccess] = []
         writes: list[NestAccess] = []
         for access in operator.reads + operator.writes:
             depth0 = int(acc[position, k.ACC_DEPTH0])
             wanted = knobs.retain.get(access.tensor)
-            if wanted is not None and problem.base.tensors[access.tensor].home == OUTER:
+            if wanted is not None and around is not None:
+                depth0 = min(len(path), wanted) if wanted > tree_depth else depth0
+            elif wanted is not None and problem.base.tensors[access.tensor].home == OUTER:
                 shown = [d for d in (*knobs.order, *looped) if d in operator.dims]
                 shown = list(dims if knobs.tree is not None else dict.fromkeys(shown))
                 if wanted > len(shown):
                     depth0 = min(len(path), tree_depth + wanted - len(shown))
             write = len(reads) == len(operator.reads)
             depths = (depth0,)
+            if around is not None:
+                depths = (*(min(depth, depth0) for depth in access.depth[: problem.level]), depth0)
             if machine.levels == 2:
                 reach = (depth0, int(acc[position, k.ACC_DEPTH1]))
                 inner = register_depth(problem, o, access, reach, path, tree_depth, private, write, homes)
                 if access.tensor in knobs.register_retain:
                     inner = min(len(path), knobs.register_retain[access.tensor])
-                depths = (depth0, inner)
+                depths = (*depths, inner)
             (writes if write else reads).append(replace(access, depth=depths))
             position += 1
         operators.append(
             replace(operator, leaf=parent, tree_depth=tree_depth, reads=tuple(reads), writes=tuple(writes))
         )
     operators = _online(problem, operators, chains, tile)
-    tensors = tuple(
-        replace(
-            tensor,
-            home=REGISTERS if i in homes else OUTER if i in spilled else tensor.home,
-            pinned=i in knobs.pinned,
-            spilled=i in spilled,
-        )
-        for i, tensor in enumerate(problem.base.tensors)
-    )
     stages = knobs.stages if knobs.stages > 2 else int(score[n.S_STAGES])
     if not machine.accelerator.buffer.double_buffer:
         stages = 1
     splits = shared_sums(problem, knobs, chains, tile, spilled)
-    nest = Nest(
-        space.extents, tuple(rows), tuple(operators), tensors, stages, tuple((i, s) for i, _, s in splits)
-    )
+    if around is None:
+        tensors = tuple(
+            replace(
+                tensor,
+                home=REGISTERS if i in homes else OUTER if i in spilled else tensor.home,
+                pinned=i in knobs.pinned,
+                spilled=i in spilled,
+            )
+            for i, tensor in enumerate(problem.base.tensors)
+        )
+        shared = tuple((i, s) for i, _, s in splits)
+        nest = Nest(space.extents, tuple(rows), tuple(operators), tensors, stages, shared)
+    else:
+        tensors = tuple(
+            replace(tensor, home=_inner_home(problem, homes, spilled, i, tensor.home))
+            for i, tensor in enumerate(around.nest.tensors)
+        )
+        nest = replace(
+            around.nest,
+            loops=tuple(rows),
+            operators=tuple(operators),
+            tensors=tensors,
+            inner_stages=(*around.nest.inner_stages, stages),
+        )
     parallel = tuple((d, share) for d, share in enumerate(split) if share > 1)
     if knobs.parallel:
         parallel = asked_split(problem, knobs, chains, tile)
@@ -384,6 +451,17 @@ def _mapped(
         chosen=_chosen(problem, knobs),
         notes=tuple(knobs.notes),
     )
+
+
+def _inner_home(
+    problem: Problem, homes: frozenset[int], spilled: frozenset[int], local: int, outer: int
+) -> int:
+    """Where a tensor lives once there is a further buffer; ``outer``: where it lived without."""
+    if local in homes:
+        return REGISTERS
+    if problem.base.tensors[local].home == OUTER or local in spilled:
+        return min(outer, problem.level)
+    return problem.level + 1
 
 
 def _said(orders: list[list[int]], together: list[int]) -> bool:

@@ -48,7 +48,7 @@ NestAxis = SimpleAxis | WindowAxis | IndirectAxis
 
 @dataclass(frozen=True, slots=True)
 class NestAccess:
-    """One operand. ``depth[level]``: loops of the operator's path outside its tile (0 buffer, 1 registers).
+    """One operand. ``depth[level]``: loops of the operator's path outside its tile, per pair of levels, inwards.
 
     ``fixed``: exactly so many elements are moved once whatever the tiles are (an operand whose index map
     is not expressible); -1 for the normal case. Such an operand is streamed: it takes no room.
@@ -62,16 +62,17 @@ class NestAccess:
     at: tuple[int, ...] = ()
 
 
-# Where a tensor lives while the group runs.
-OUTER, BUFFER, REGISTERS = 0, 1, 2
+# Where a tensor lives while the group runs: the number of its level. Further buffers, inwards, are 2, 3, ...
+OUTER, BUFFER, REGISTERS = 0, 1, 64
 
 
 @dataclass(frozen=True, slots=True)
 class NestTensor:
-    """``home``: OUTER for what only crosses to the outer level; BUFFER or REGISTERS for intermediates.
+    """``home``: OUTER for what only crosses to the outer level; BUFFER, a further one or REGISTERS for intermediates.
 
     ``written_outside``: an intermediate that someone outside also reads, or a graph output: one write more.
-    ``pinned``: a tensor from outside that stays in the buffer for as long as the group runs; its depths are 0.
+    ``pinned``: a tensor from outside that stays in the outermost buffer for as long as the group runs; its depth at
+    level 0 is 0.
     ``spilled``: made and read in the group, but at home outside, because the buffer has no room for it.
     ``elements``: size of the tensor as its writer addresses it (for that one write).
     """
@@ -116,7 +117,8 @@ class Nest:
 
     ``loops``: (dim, step, parent) in preorder, parent -1 at the root; private loops included, so that every
     operator's path is the chain of parents of its leaf. Children of a node, loops and operators alike, run in
-    the order of the first operator below them. ``stages``: copies of a streamed external tile. ``splits``: (tree
+    the order of the first operator below them. ``stages``: copies of a streamed tile in the outermost buffer;
+    ``inner_stages``: in each further buffer, outermost first: there are as many of these as it has. ``splits``: (tree
     loop, cores) of the sums that cores share: the outermost loop of its dim, at least as many trips as cores, and every
     output that does not have the dim at home outside.
     """
@@ -127,3 +129,9 @@ class Nest:
     tensors: tuple[NestTensor, ...]
     stages: int = 1
     splits: tuple[tuple[int, int], ...] = ()
+    inner_stages: tuple[int, ...] = ()
+
+    @property
+    def buffers(self) -> int:
+        """Explicit on-chip levels, the registers aside."""
+        return 1 + len(self.inner_stages)

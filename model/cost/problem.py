@@ -35,9 +35,26 @@ class Roles:
 
 
 @dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around the tiles of a further buffer: a mapped nest of the buffers outside it.
+
+    ``paths``: per operator the tree loops of its path; ``loops``: their rows, as `sweep.py` has them.
+    ``least``: per access the effective depth at the buffer outside; ``wide``: whether this has room for unfinished sums
+    of its tensor.
+    """
+
+    nest: Nest
+    paths: tuple[tuple[int, ...], ...]
+    loops: NDArray[np.int64]
+    least: tuple[int, ...]
+    wide: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One group on one machine before anything is chosen: a nest without loops and what its operators ask.
 
+    ``around``: None, but where it is posed for a further buffer: then the extents of ``space`` are the tiles outside.
     ``names`` are the members' names as trees write them; ``number`` the operator of every name that a plan may use,
     ``<OpType>_<index>`` included; ``tensor_names`` those of the local tensors;
     ``statistics`` the running values per row of a reduction that runs online.
@@ -57,6 +74,17 @@ class Problem:
     number: dict[str, int]
     tensor_names: tuple[str, ...]
     warnings: tuple[str, ...]
+    around: Around | None = None
+
+    @property
+    def level(self) -> int:
+        """Of the pair that leads into the buffer that it is posed for: 0 for the outermost."""
+        return 0 if self.around is None else self.around.nest.buffers
+
+    @property
+    def outside(self) -> tuple[tuple[int, ...], ...]:
+        """Per operator the loops around."""
+        return ((),) * len(self.space.operators) if self.around is None else self.around.paths
 
 
 def roles_of(space: GroupSpace, operator: SpaceOperator, im2col: bool) -> Roles | None:
@@ -149,7 +177,8 @@ def pose(
         space=space,
         machine=machine,
         base=base,
-        arrays=pack(base),
+        # A run of one element may move as a sector and touch one more.
+        arrays=pack(base, max(64, 16 * max(level.access_bytes for level in machine.accelerator.memory))),
         roles=tuple(roles),
         mat=mat,
         rate=rate,

@@ -9,6 +9,8 @@ from ..compiled import kernel
 from .candidate import (
     A_DEPTH,
     A_HOME,
+    A_LEAST,
+    L_FURTHER,
     L_LISTED,
     L_ROOM,
 )
@@ -32,6 +34,7 @@ from .sweep import (
     LOOP_LAST,
     LOOP_STEP,
     LOOP_TRIPS,
+    OP_AROUND,
     OP_CONTRACTION,
     OP_OWN,
     OP_TREE,
@@ -59,6 +62,16 @@ from .traffic import (
 )
 
 
+@kernel("int64(int64, int64[::1], int64[:,::1], int64)", borrows=True)
+def whole_tile(d, extents, loops, given):
+    """What the loops ``loops[:given]`` leave of dim `d` to be cut: the tile outside, else the extent."""
+    size = extents[d]
+    for loop in range(given):
+        if loops[loop, LOOP_DIM] == d:
+            size = min(size, loops[loop, LOOP_STEP])
+    return size
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[:,::1])",
     borrows=True,
@@ -67,7 +80,8 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
     """The canonical tree of a loop order: fills the paths and loops, and OP_TREE; returns the number of loops.
 
     Dim by dim, neighbours that have the dim and may share a loop over it form a run under one loop. Dims whose
-    tile is the whole extent have no loop. An empty order keeps the tree that the arrays hold.
+    tile is the whole extent have no loop. An empty order keeps the tree that the arrays hold. Where the first OP_AROUND
+    loops of the paths are given, the canonical tree grows at each place inside them, and cuts their tiles.
     """
     operators = ops.shape[0]
     if order.size == 0:  # the user's tree: only steps and trips follow the tile
@@ -78,12 +92,16 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
         for o in range(operators):
             ops[o, OP_TREE] = lengths[o]
         return loops.shape[0] if extents.size else 0
-    number = 0
+    given = 0
     for o in range(operators):
-        lengths[o] = 0
+        lengths[o] = ops[o, OP_AROUND]
+        for j in range(lengths[o]):
+            given = max(given, path[o, j] + 1)
+    number = given
     for i in range(order.size):
         d = order[i]
-        if tile[d] >= extents[d]:
+        whole = whole_tile(d, extents, loops, given)
+        if tile[d] >= whole:
             continue
         inside = 0
         start = 0
@@ -101,7 +119,7 @@ def branch(ops, barred, extents, tile, order, path, lengths, loops):
                 if has:
                     loops[number, LOOP_DIM] = d
                     loops[number, LOOP_STEP] = tile[d]
-                    loops[number, LOOP_TRIPS] = -(-extents[d] // tile[d])
+                    loops[number, LOOP_TRIPS] = -(-whole // tile[d])
                     loops[number, LOOP_FIRST] = o
                     number += 1
             if has:
@@ -153,7 +171,7 @@ def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, le
     """Depths where nothing is hoisted: tiles of the whole tree; intermediates where producer and readers part.
 
     ``asked[:, A_DEPTH]`` >= 0 is a depth that the user set; of the dims that the user listed it counts
-    those of one trip too.
+    those of one trip too; in a further buffer it counts the loops as they are, those outside included.
     """
     for a in range(acc.shape[0]):
         o = acc[a, ACC_OPERATOR]
@@ -171,7 +189,7 @@ def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, le
                     depth = common
         if asked[a, A_DEPTH] >= 0:
             wanted = asked[a, A_DEPTH]
-            if order.size > 0:
+            if order.size > 0 and limits[L_FURTHER] == 0.0:
                 wanted, seen = 0, 0
                 for i in range(order.size):
                     d = order[i]
@@ -179,7 +197,7 @@ def set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, le
                     if ops[o, OP_OWN] >> d & 1 and seen < asked[a, A_DEPTH] and (cut or i < limits[L_LISTED]):
                         seen += 1
                         wanted += cut
-            depth = min(depth, wanted)
+            depth = max(min(depth, wanted), asked[a, A_LEAST])
         # Loops that the tensor does not see make no difference: equal tiles get equal depths, and can be shared.
         acc[a, ACC_DEPTH0] = effective(acc[a, ACC_TOUCH], path[o], depth, loops)
         set_register_depth(ops, acc, axes, ten, extents, a, asked, loops, path, lengths, limits[L_ROOM])
@@ -280,16 +298,18 @@ def hoist(
             before = depth
             while depth > 0:
                 depth = effective(acc[a, ACC_TOUCH], rows[o], depth - 1, loops)
+                if depth < asked[a, A_LEAST]:
+                    break
                 elements = tile_elements(acc, a, axes, rows[o], depth, loops, extents)
                 size = (elements * ten[t, TEN_BITS] + 7) // 8 * (stages if depth > 0 else 1)
                 if peak + size - held > capacity:
                     break
-                count_access(ops, acc, axes, ten, extents, loops, 0, a, depth, counts, rows, work)
+                count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, depth, counts, rows, work)
                 then = traffic_bits(counts[a], ten[t])
                 gain = (now - then) / max(1.0, float(size - held))
                 if then < now and gain > best_gain:
                     best, best_depth, best_gain = a, depth, gain
-            count_access(ops, acc, axes, ten, extents, loops, 0, a, before, counts, rows, work)
+            count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, before, counts, rows, work)
         if best < 0:
             return peak
         before = work[W_EFFECTIVE0, best]
@@ -302,6 +322,6 @@ def hoist(
                 ops, acc, axes, ten, extents, asked, loops, path, lengths, room, best, before, rows, work
             )
             return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work)
-        count_access(ops, acc, axes, ten, extents, loops, 0, best, best_depth, counts, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, best, best_depth, counts, rows, work)
         peak = after
     return peak

@@ -14,9 +14,10 @@ from ..graph.dtypes import bytes_of
 from ..graph.graph import Access, OperatorGraph, OpKind
 from ..plan.plan import FusionGroup
 from . import cycles as c
+from .bodies import with_bodies
 from .counted import Counted
 from .halo import followed
-from .homes import choose
+from .inwards import choose
 from .mapping import Mapping
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem, pose
@@ -76,6 +77,21 @@ class Prepared:
             except OverflowError:
                 reason = "its counts do not fit 64-bit integers"
         self._fixed = _compulsory_only(operands, group, machine, self._precision, reason)
+        only = graph.operators[group.operators[0]]
+        if only.runs:
+            accelerator = machine.accelerator
+            self._fixed = with_bodies(graph, only, accelerator, self._alone, self._fixed)
+
+    def _alone(self, graph: OperatorGraph) -> list[Solution]:
+        """The solutions of a nested graph's operators, each in a group of its own; equal ones are solved once."""
+        operands = Operands(graph, {})
+        known: dict[int, Solution] = {}
+        for operator, structure in zip(graph.operators, operands.structure, strict=True):
+            if structure not in known:
+                known[structure] = solve(
+                    operands, FusionGroup((operator.index,)), self._machine, self._precision
+                )
+        return [known[structure] for structure in operands.structure]
 
     def solution(self, warm: frozenset[int] = frozenset(), kept: frozenset[int] = frozenset()) -> Solution:
         """The group where the cache holds tensors ``warm`` at its start, and ``kept`` until nobody needs them.
@@ -220,9 +236,12 @@ class _Summary:
         )
         cycles = walked.cycles
         relieved = walked.relieved()
-        footprint = [(machine.accelerator.buffer.name, counted.held_bytes())]
-        if machine.levels == 2:
-            footprint.append((REGISTERS_NAME, int(counted.footprint[1])))
+        footprint = [
+            (buffer.name, counted.held_bytes(number))
+            for number, buffer in enumerate(machine.accelerator.buffers)
+        ]
+        if machine.accelerator.registers is not None:
+            footprint.append((REGISTERS_NAME, int(counted.footprint[-1])))
         vector_ops = (
             counted.rescale
             + counted.combine
@@ -280,6 +299,7 @@ class _Summary:
             spill_bytes=counted.spill_bytes(),
             spill_to=counted.spill_to,
             touched=counted.touched(),
+            resident=counted.resident(),
         )
 
     def _levels(self) -> tuple[tuple[LevelMapping, ...], tuple[tuple[tuple[int, int], ...], ...]]:
@@ -289,7 +309,7 @@ class _Summary:
         still = self.space.still
         shown = [d for d in range(len(names)) if self.space.extents[d] > 1 and d not in still]
         shown = shown or [d for d in range(len(names)) if d not in still]
-        found: list[dict[int, set[int]]] = [{}, {}]
+        found: list[dict[int, set[int]]] = [{} for _ in range(self.machine.levels)]
         for operator in mapping.nest.operators:
             for access in operator.reads + operator.writes:
                 for level, depth in enumerate(access.depth):
@@ -297,23 +317,24 @@ class _Summary:
                     found[level].setdefault(order[self.space.tensors[access.tensor]], set()).add(shown_depth)
         # A plan gives a tensor one depth: where its readers have several, none of them would say it.
         depths = [{tensor: min(of) for tensor, of in level.items() if len(of) == 1} for level in found]
-        buffer = LevelMapping(
-            memory=self.machine.accelerator.buffer.name,
-            tile=tuple((names[d], mapping.tile[d]) for d in shown),
-            loop_order=tuple(names[d] for d in mapping.order),
-            retain=(),
-            trips=tuple((names[d], -(-self.space.extents[d] // mapping.tile[d])) for d in shown),
-        )
-        if self.machine.levels == 1:
-            return (buffer,), (tuple(depths[0].items()),)
-        inner = LevelMapping(
-            memory=REGISTERS_NAME,
-            tile=tuple((names[d], mapping.register_tile[d]) for d in shown),
-            loop_order=tuple(names[d] for d in mapping.register_order),
-            retain=(),
-            trips=tuple((names[d], -(-mapping.tile[d] // mapping.register_tile[d])) for d in shown),
-        )
-        return (buffer, inner), (tuple(depths[0].items()), tuple(depths[1].items()))
+        sizes = [*mapping.tiles, mapping.register_tile]
+        orders = [mapping.order, *(buffer.order for buffer in mapping.further), mapping.register_order]
+        memories = [buffer.name for buffer in self.machine.accelerator.buffers]
+        memories += [REGISTERS_NAME] * (self.machine.levels - len(memories))
+        cut = self.space.extents
+        levels: list[LevelMapping] = []
+        for memory, tile, order in zip(memories, sizes, orders, strict=False):
+            levels.append(
+                LevelMapping(
+                    memory=memory,
+                    tile=tuple((names[d], tile[d]) for d in shown),
+                    loop_order=tuple(names[d] for d in order),
+                    retain=(),
+                    trips=tuple((names[d], -(-cut[d] // tile[d])) for d in shown),
+                )
+            )
+            cut = tile
+        return tuple(levels), tuple(tuple(level.items()) for level in depths)
 
     def _tree(self) -> tuple[str | int, ...]:
         """The tree's text in parts; members stand as positions."""
@@ -324,35 +345,40 @@ class _Summary:
         return tuple(part for part in parts if part != "")
 
     def _infeasible(self) -> Infeasible | None:
-        capacity = self.machine.capacity_bytes
-        if int(self.counted.footprint[0]) <= capacity:
+        misfit = self.counted.misfit()
+        if misfit is None:
             return None
+        number, held, room = misfit
+        levers = self._levers(self.mapping.tiles[number])
+        return Infeasible(self.machine.accelerator.buffers[number].name, held, room, levers)
+
+    def _levers(self, tile: tuple[int, ...]) -> tuple[str, ...]:
+        """What would make the tiles of a buffer smaller."""
         levers: list[str] = []
         mapping, names = self.mapping, self.space.names
-        cut = [d for d in range(len(names)) if mapping.tile[d] > 1]
-        cut.sort(key=lambda d: -mapping.tile[d])
+        cut = [d for d in range(len(names)) if tile[d] > 1]
+        cut.sort(key=lambda d: -tile[d])
         if cut:
-            levers.append(f"Halve the tile of {names[cut[0]]} ({mapping.tile[cut[0]]:,})")
+            levers.append(f"Halve the tile of {names[cut[0]]} ({tile[cut[0]]:,})")
         if mapping.stages > 1:
             levers.append("Use one stage instead of two")
         if len(self.space.operators) > 1:
             levers.append("Split the group")
         if self.group.levels and any(level.retain for level in self.group.levels):
             levers.append("Retain less")
-        return Infeasible(
-            self.machine.accelerator.buffer.name, int(self.counted.footprint[0]), capacity, tuple(levers)
-        )
+        return tuple(levers)
 
     def _warnings(self, code: int) -> tuple[tuple[str, str], ...]:
         out = [(note, "") for note in self.problem.warnings + self.mapping.notes]
-        buffer = self.machine.accelerator.buffer
-        if self.mapping.stages == 1 and buffer.double_buffer and self.group.stages != 1:
-            out.append(
-                (
-                    f"the tiles leave no room for a second stage in {buffer.name}",
-                    "Smaller tiles overlap loads with compute",
+        stages = (self.mapping.stages, *(buffer.stages for buffer in self.mapping.further))
+        for buffer, copies in zip(self.machine.accelerator.buffers, stages, strict=True):
+            if copies == 1 and buffer.double_buffer and self.group.stages != 1:
+                out.append(
+                    (
+                        f"the tiles leave no room for a second stage in {buffer.name}",
+                        "Smaller tiles overlap loads with compute",
+                    )
                 )
-            )
         limit = self.machine.accelerator.launch.instruction_memory_bytes
         if limit is not None and code > limit:
             out.append(

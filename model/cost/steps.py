@@ -63,6 +63,7 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
+    points_between,
     sharers,
     window_elements,
 )
@@ -72,9 +73,10 @@ from .sweep import (
 T_PORT, T_CACHE, T_DEVICE, T_REFETCH, T_SPILLED = 0, 1, 2, 3, 4
 T_OUT_PORT, T_OUT_CACHE, T_OUT_DEVICE, T_OUT_REFETCH, T_OUT_SPILLED = 5, 6, 7, 8, 9
 T_SPILL, T_SPILL_DEVICE, T_SPILL_ONCHIP, T_ONCHIP, T_MATRIX, T_VECTOR = 10, 11, 12, 13, 14, 15
-T_TAIL = 16  # the columns before it are summed where a tail joins its step
-T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES = 17, 18, 19, 20
-STEP_COLUMNS = 21
+T_WAIT = 16  # bytes into further buffers with single copies: the units wait for them
+T_TAIL = 17  # the columns before it are summed where a tail joins its step
+T_WEIGHT, T_BLOCK, T_COLD, T_CYCLES = 18, 19, 20, 21
+STEP_COLUMNS = 22
 # Columns of ``toll`` float64[accesses, TOLL_COLUMNS]: bytes that pass a port and DRAM per byte of an access's tiles.
 TOLL_PORT, TOLL_DRAM, TOLL_OUT_PORT, TOLL_OUT_DRAM = 0, 1, 2, 3
 TOLL_COLUMNS = 4
@@ -134,7 +136,9 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
             total *= min(size, axes[x, AXIS_N])
             continue
         if kind == SIMPLE:
-            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)[1], axes[x, AXIS_A])
+            d = axes[x, AXIS_D0]
+            start, size = span_of(d, row, depth, loops, index, extents)
+            total *= size if axes[x, AXIS_A] == extents[d] else points_between(axes, x, start, start + size)
         else:
             total *= window_tile(axes, x, row, depth, loops, index, extents)
     return total
@@ -320,17 +324,77 @@ def load_and_store(
                 add_out(step, elements * partial, copies, toll, a, 1.0, 0.0)
 
 
+@kernel("int64(int64, int64, int64[:,::1], int64[::1], int64[::1])")
+def cut_further(length, d, further, sizes, numbers):
+    """Sizes of the tiles that further buffers cut `length` elements of dim `d` into; how many of each."""
+    count = 1
+    sizes[0] = length
+    numbers[0] = 1
+    for level in range(further.shape[0]):
+        step = further[level, d]
+        whole, kept = 0, 0
+        for i in range(count):
+            size, number = sizes[i], numbers[i]
+            whole += number * (size // step)
+            if size % step:
+                sizes[kept], numbers[kept] = size % step, number
+                kept += 1
+        if whole:
+            sizes[kept], numbers[kept] = step, whole
+            kept += 1
+        count = kept
+    return count
+
+
+@kernel("float64(int64[:,::1], int64, float64, float64[::1], int64[::1])", borrows=True)
+def tile_cycles(mat, o, rate, mach, length):
+    """Cycles of operator `o`'s matrix work on one tile of the lengths given."""
+    return matrix_cycles(
+        mach, rate, volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length), volume(mat[o, MAT_K], length),
+        volume(mat[o, MAT_PRODUCTS], length),
+    )  # fmt: skip
+
+
+@kernel("float64(int64[:,::1], int64[:,::1], int64, float64, int64[:,::1], float64[::1], int64[::1])")
+def fed_cycles(ops, mat, o, rate, further, mach, length):
+    """`tile_cycles` of every tile that the innermost of further buffers feeds, over the lengths given."""
+    dims = length.size
+    sizes = np.empty((dims, further.shape[0] + 2), np.int64)
+    numbers = np.empty((dims, further.shape[0] + 2), np.int64)
+    many = np.ones(dims, np.int64)
+    at = np.zeros(dims, np.int64)
+    inner = length.copy()
+    for d in range(dims):
+        if ops[o, OP_OWN] >> d & 1:
+            many[d] = cut_further(length[d], d, further, sizes[d], numbers[d])
+    total = 0.0
+    while True:
+        times = 1.0
+        for d in range(dims):
+            if ops[o, OP_OWN] >> d & 1:
+                inner[d] = sizes[d, at[d]]
+                times *= numbers[d, at[d]]
+        total += times * tile_cycles(mat, o, rate, mach, inner)
+        d = 0
+        while d < dims and at[d] + 1 == many[d]:
+            at[d] = 0
+            d += 1
+        if d == dims:
+            return total
+        at[d] += 1
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1], float64[::1],"
-    " float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1], float64[:,::1],"
+    " float64[::1], int64[::1], float64[::1], float64[:,::1], int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64,"
     " int64[:,::1], float64[::1], int64[::1], float64[::1])",
     borrows=True,
 )
 def follow(
     ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-    toll, steps, shown, weight, code, size, state, visits, length, step,
+    toll, further, steps, shown, weight, code, size, state, visits, length, step,
 ):  # fmt: skip
     """Run the `program` of a tree for `walk`.
 
@@ -383,7 +447,8 @@ def follow(
                             real_tile(acc, a, axes, rows[o], work[W_EFFECTIVE0, a], loops, index, extents)
                         )
                         busy += np.ceil(tile / mach[M_LANES]) * mach[M_RESCALE] / mach[M_CLOCK]
-                step[T_ONCHIP] = onchip[o] * points
+                step[T_ONCHIP] = onchip[0, o] * points
+                step[T_WAIT] = onchip[1, o] * points
                 step[T_WEIGHT] = factor
                 step[T_BLOCK] = block
                 if spill[0] == o:
@@ -391,10 +456,10 @@ def follow(
                     step[T_SPILL_DEVICE] = spill[1] * visits_share(o, rows, work, loops, cores)
                     step[T_SPILL_ONCHIP] = spill[2]
                 if mat[o, MAT_USED]:
-                    step[T_CYCLES] = matrix_cycles(
-                        mach, rate[o], volume(mat[o, MAT_M], length), volume(mat[o, MAT_N], length),
-                        volume(mat[o, MAT_K], length), volume(mat[o, MAT_PRODUCTS], length),
-                    )  # fmt: skip
+                    if further.shape[0] == 0:
+                        step[T_CYCLES] = tile_cycles(mat, o, rate[o], mach, length)
+                    else:
+                        step[T_CYCLES] = fed_cycles(ops, mat, o, rate[o], further, mach, length)
                     step[T_MATRIX] = step[T_CYCLES] / mach[M_CLOCK]
                     step[T_TAIL] = busy
                 elif (
@@ -445,11 +510,11 @@ def follow(
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
-    " float64[::1], float64[::1], int64[::1], float64[::1], float64[:,::1], float64[:,::1])"
+    " float64[:,::1], float64[::1], int64[::1], float64[::1], float64[:,::1], int64[:,::1], float64[:,::1])"
 )
 def walk(
     ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, mach, cores,
-    spill, toll, steps,
+    spill, toll, further, steps,
 ):  # fmt: skip
     """The steps of the busiest core, in order; returns how many rows of ``steps`` are filled.
 
@@ -458,10 +523,11 @@ def walk(
     rows, work, counts : as `traffic.measure` left them (`counts` of level 0).
     mat, rate : per operator what runs on the matrix unit, and its MACs a cycle.
     vector : cycles of one lane per executed point.
-    onchip : bytes between buffer and registers per executed point.
+    onchip : float64[2, operators] bytes on chip per executed point: that pass beside the work, that the units wait for.
     cores : per dim over how many cores its outermost loops are split; 0: a dim that some operator reduces.
     spill : operator, DRAM bytes, buffer bytes of each of its steps.
     toll : per access bytes that pass a port and DRAM per byte of its tiles (`crossing.py`); ones: as they are.
+    further : int64[further buffers, dims] their tiles, whose loops are not among the walked ones.
     steps : float64[room, STEP_COLUMNS]; a vector step that follows a matrix step joins it.
     """
     shown = np.zeros((loops.shape[0], 6), np.int64)
@@ -476,5 +542,5 @@ def walk(
             visits[o] *= loops[rows[o, j], LOOP_TRIPS]
     return follow(
         ops, acc, axes, ten, extents, loops, path, rows, work, counts, mat, rate, vector, onchip, mach, cores, spill,
-        toll, steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
+        toll, further, steps, shown, weight, code, size, state, visits, extents.copy(), np.zeros(STEP_COLUMNS),
     )  # fmt: skip

@@ -21,7 +21,8 @@ OP_FIRST, OP_WRITES, OP_END, OP_TREE = (
 OP_POINTS = 10  # of its domain
 OP_SPLIT = 11  # whether cores share one of its sums
 OP_DOMAIN, OP_DOMAIN_END = 12, 13  # axes that stand for two of its dims each; OP_POINTS is of the others
-OP_COLUMNS = 14
+OP_AROUND = 14  # in a search: loops at the head of its path that are given
+OP_COLUMNS = 15
 # Columns of ``acc`` int64[accesses, ACC_COLUMNS]; accesses are sorted by operator.
 ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_END, ACC_SHAPE = (
     0,
@@ -33,11 +34,13 @@ ACC_OPERATOR, ACC_TENSOR, ACC_WRITE, ACC_TOUCH, ACC_FIXED, ACC_AXES, ACC_AXES_EN
     6,
     7,
 )
-ACC_ELEMENTS, ACC_DEPTH0, ACC_DEPTH1 = 8, 9, 10
+ACC_ELEMENTS = 8
 ACC_PLAIN, ACC_EARLIER = (
-    11,
-    12,
+    9,
+    10,
 )  # all of its axes are simple; the read before it of the same tensor and shape, or -1
+# The depth at each pair of levels, ACC_DEPTH0 + pair, stands last: as many columns as there are pairs, at least two.
+ACC_DEPTH0, ACC_DEPTH1 = 11, 12
 ACC_COLUMNS = 13
 # Columns of ``axes`` int64[axes, AXIS_COLUMNS]; kinds and their parameters.
 AXIS_KIND, AXIS_D0, AXIS_D1, AXIS_A, AXIS_B, AXIS_C, AXIS_N = 0, 1, 2, 3, 4, 5, 6
@@ -56,12 +59,15 @@ TEN_COLUMNS = 9
 LOOP_DIM, LOOP_STEP, LOOP_TRIPS, LOOP_FIRST, LOOP_LAST = 0, 1, 2, 3, 4
 LOOP_SPLIT = 5  # cores that share the sums over it; read where OP_SPLIT says so
 LOOP_COLUMNS = 6
-HOME_OUTER, HOME_BUFFER, HOME_REGISTERS = 0, 1, 2
-# Columns of the result ``counts`` int64[levels, accesses, 4].
+# A home is the number of its level, counted from the outermost one; the registers are inside any buffer. A tensor
+# crosses the pair of levels `level`, `level` + 1 where its home is at most `level`.
+HOME_OUTER, HOME_BUFFER, HOME_REGISTERS = 0, 1, 64
+# Columns of the result ``counts`` int64[pairs of levels, accesses, 4].
 READS, WRITES, PARTIAL_READS, PARTIAL_WRITES = 0, 1, 2, 3
-# Rows of the workspace int64[WORK_ROWS, accesses or operators + 2].
-W_EFFECTIVE0, W_EFFECTIVE1, W_DEPTH0, W_DEPTH1, W_LEADER, W_TILE0, W_BYTES0 = 0, 1, 2, 3, 4, 5, 6
-W_SKIP, W_LENGTH, W_TREE, W_LIVE, W_SAVED, W_FOREIGN, W_LAST = 7, 8, 9, 10, 11, 12, 13
+# Rows of the workspace int64[WORK_ROWS, accesses or operators + 2]; two rows more per pair of levels beyond two.
+W_LEADER, W_TILE0, W_BYTES0, W_SKIP, W_LENGTH, W_TREE, W_LIVE, W_SAVED, W_FOREIGN, W_LAST = range(10)
+W_EFFECTIVE0, W_DEPTH0, W_EFFECTIVE1, W_DEPTH1 = 10, 11, 12, 13
+W_PAIR = 2  # rows from the depths of one pair of levels to those of the next
 WORK_ROWS = 14
 
 
@@ -369,3 +375,16 @@ def effective(touch, row, depth, loops):
             break
         depth -= 1
     return depth
+
+
+@kernel("int64(int64[:,::1], int64, int64, int64)", borrows=True)
+def points_between(axes, x, begin, end):
+    """Points of a simple axis inside it, among indices `begin` to `end` (excluded) of its dim."""
+    step, offset, extent = axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
+    if step > 0:
+        low, high = -(offset // step), (extent - 1 - offset) // step
+    elif step < 0:
+        low, high = -((extent - 1 - offset) // -step), offset // -step
+    else:
+        low, high = (begin, end) if 0 <= offset < extent else (0, -1)
+    return max(0, min(high + 1, end) - max(low, begin))

@@ -38,6 +38,7 @@ from .steps import (
     T_SPILLED,
     T_TAIL,
     T_VECTOR,
+    T_WAIT,
     T_WEIGHT,
 )
 
@@ -101,7 +102,7 @@ def compute_seconds(steps, i, count, stages, mach, relief):
         busy = max(matrix, before)
         if i == count - 1:
             busy += tail
-    busy += steps[i, T_VECTOR] / relief[R_VECTOR]
+    busy += steps[i, T_VECTOR] / relief[R_VECTOR] + steps[i, T_WAIT] / mach[M_ONCHIP] / relief[R_ONCHIP]
     moved = steps[i, T_ONCHIP] + steps[i, T_SPILL_ONCHIP] / relief[R_SPILL]
     return max(busy, moved / mach[M_ONCHIP] / relief[R_ONCHIP])
 

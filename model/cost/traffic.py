@@ -8,6 +8,7 @@ from __future__ import annotations
 from ..compiled import kernel
 from .footprint import (
     inline_buffer_peak,
+    level_peak,
     register_peak,
     repeats_earlier,
 )
@@ -38,14 +39,14 @@ from .sweep import (
     TEN_ELEMENTS,
     TEN_EXPORTED,
     TEN_HOME,
-    TEN_SPILLED,
+    TEN_PRODUCER,
     W_DEPTH0,
     W_EFFECTIVE0,
-    W_EFFECTIVE1,
     W_FOREIGN,
     W_LAST,
     W_LEADER,
     W_LENGTH,
+    W_PAIR,
     W_SKIP,
     W_TREE,
     WRITES,
@@ -58,17 +59,21 @@ from .sweep import (
 
 
 @kernel(
-    "boolean(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1],"
+    "boolean(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64,"
     " int64[:,::1])",
     borrows=True,
 )
-def skips(o, j, ops, acc, ten, path, loops, lengths, work):
-    """Whether operator `o` skips loop `j` of its path: retained across it, or nobody reads there."""
+def skips(o, j, ops, acc, ten, path, loops, lengths, buffers, work):
+    """Whether operator `o` skips loop `j` of its path: retained across it, or nobody reads there.
+
+    Retained in the buffer that is the output's home: the outermost for what lives outside, the innermost for registers.
+    """
     for a in range(ops[o, OP_WRITES], ops[o, OP_END]):
-        r = effective(acc[a, ACC_TOUCH], path[o], acc[a, ACC_DEPTH0], loops)
+        t = acc[a, ACC_TENSOR]
+        kept = max(1, min(ten[t, TEN_HOME], buffers)) - 1
+        r = effective(acc[a, ACC_TOUCH], path[o], acc[a, ACC_DEPTH0 + kept], loops)
         if j >= r:
             continue
-        t = acc[a, ACC_TENSOR]
         if ten[t, TEN_HOME] == HOME_OUTER or ten[t, TEN_EXPORTED]:
             return False
         for b in range(ops[o, OP_END], acc.shape[0]):
@@ -83,22 +88,22 @@ def skips(o, j, ops, acc, ten, path, loops, lengths, work):
     return True
 
 
-@kernel("void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1])", inline=True, borrows=True)
-def find_streams(acc, ten, rows, work):
-    """Per access the one that leads its stream from outside, and per leader the stream's last reader."""
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1])", inline=True, borrows=True)
+def find_streams(acc, ten, level, rows, work):
+    """Per access the one that leads its stream into the buffer of pair `level`; per leader the stream's last reader."""
     for a in range(acc.shape[0]):
         o = acc[a, ACC_OPERATOR]
         work[W_LEADER, a] = a
         work[W_LAST, a] = o
         b = acc[a, ACC_EARLIER]
-        if b < 0 or ten[acc[a, ACC_TENSOR], TEN_HOME] != HOME_OUTER:
+        if b < 0 or ten[acc[a, ACC_TENSOR], TEN_HOME] > level:
             continue
-        depth = work[W_DEPTH0, a]
+        depth = work[W_DEPTH0 + W_PAIR * level, a]
         while b >= 0:
             q = acc[b, ACC_OPERATOR]
-            same = work[W_DEPTH0, b] == depth
-            # Streamed without room, or spilled for want of it: nothing to share.
-            alone = acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_SPILLED]
+            same = work[W_DEPTH0 + W_PAIR * level, b] == depth
+            # Streamed without room, or made in the group and at home further out: nothing to share.
+            alone = acc[a, ACC_FIXED] >= 0 or ten[acc[a, ACC_TENSOR], TEN_PRODUCER] >= 0
             same = same and (not alone or q == o)
             for j in range(depth if same else 0):
                 same = same and rows[q, j] == rows[o, j]
@@ -110,16 +115,23 @@ def find_streams(acc, ten, rows, work):
             b = acc[b, ACC_EARLIER]
 
 
+@kernel("void(int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1])", borrows=True)
+def streams_into(acc, ten, level, rows, work):
+    """`find_streams`, not inlined: for what is not done for every candidate."""
+    find_streams(acc, ten, level, rows, work)
+
+
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1], int64[::1],"
-    " int64, int64[::1], int64[:,::1], int64[:,::1])",
+    " int64, int64, int64[::1], int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work):
+def prepare(ops, acc, axes, ten, extents, loops, path, lengths, buffers, levels, points, rows, work):
     """Skips, remaining paths, effective depths, streams and executed points; returns the vector work of rescaling.
 
-    Fills ``points``, ``rows`` (the paths without skipped loops) and the rows of ``work`` but those of footprints.
+    Fills ``points``, ``rows`` (the paths without skipped loops) and the rows of ``work`` but those of footprints; its
+    streams are those of level 0. ``buffers`` of the ``levels`` pairs lead into a buffer, one more into the registers.
     """
     rescale = 0
     for o in range(ops.shape[0] - 1, -1, -1):  # whether a loop is skipped depends on the operators behind
@@ -129,7 +141,7 @@ def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, 
             loop = path[o, j]
             bit = 1 << loops[loop, LOOP_DIM]
             if not own & bit:
-                if skips(o, j, ops, acc, ten, path, loops, lengths, work):
+                if skips(o, j, ops, acc, ten, path, loops, lengths, buffers, work):
                     skip |= 1 << j
                     continue
                 foreign |= bit
@@ -157,20 +169,23 @@ def prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, 
             while gone:
                 depth -= 1
                 gone &= gone - 1
-            work[W_DEPTH0 + level, a] = depth
-            work[W_EFFECTIVE0 + level, a] = effective(acc[a, ACC_TOUCH], rows[o], depth, loops)
-    find_streams(acc, ten, rows, work)
+            work[W_DEPTH0 + W_PAIR * level, a] = depth
+            work[W_EFFECTIVE0 + W_PAIR * level, a] = effective(acc[a, ACC_TOUCH], rows[o], depth, loops)
+    find_streams(acc, ten, 0, rows, work)
     return rescale
 
 
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64, int64, int64,"
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64, int64, int64, int64,"
     " int64[:,::1], int64[:,::1], int64[:,::1])",
     inline=True,
     borrows=True,
 )
-def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, rows, work):
-    """Elements that access `a` moves at `level` with effective depth `depth`, into ``counts[a]``."""
+def count_access(ops, acc, axes, ten, extents, loops, level, buffers, a, depth, counts, rows, work):
+    """Elements that access `a` moves at `level` with effective depth `depth`, into ``counts[a]``.
+
+    Into a buffer, where `level` < `buffers`, by the streams that `find_streams` found last.
+    """
     o = acc[a, ACC_OPERATOR]
     t = acc[a, ACC_TENSOR]
     touch = acc[a, ACC_TOUCH]
@@ -192,7 +207,9 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
                 once = swept(acc, a, axes, rows[o], depth, loops, extents)
             writes = once * repeats(work[W_FOREIGN, o], rows[o], depth, loops, extents)
             partial = writes * (sums - 1)
-    elif crosses and (work[W_LEADER, a] == a if level == 0 else not repeats_earlier(acc, a, work)):
+    elif crosses and (
+        work[W_LEADER, a] == a if level < buffers else not repeats_earlier(acc, a, level, work)
+    ):
         if acc[a, ACC_FIXED] >= 0:
             reads = acc[a, ACC_FIXED]
         else:
@@ -208,13 +225,30 @@ def count_access(ops, acc, axes, ten, extents, loops, level, a, depth, counts, r
 
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
-    " int64[::1], int64, int64, int64, int64[:,::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1],"
-    " int64[:,::1])",
+    " int64[::1], int64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[:,::1])",
+    borrows=True,
+)
+def count_level(
+    ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, counts, rows, work
+):  # fmt: skip
+    """Counts and footprint of one further buffer, that of pair `level` > 0; leaves its streams in ``work``."""
+    streams_into(acc, ten, level, rows, work)
+    for a in range(acc.shape[0]):
+        depth = work[W_EFFECTIVE0 + W_PAIR * level, a]
+        count_access(ops, acc, axes, ten, extents, loops, level, buffers, a, depth, counts, rows, work)
+    return level_peak(
+        ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages, rows, work
+    )
+
+
+@kernel(
+    "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
+    " int64[::1], int64, int64[::1], int64, int64[:,:,::1], int64[::1], int64[::1], int64[:,::1], int64[:,::1])",
     borrows=True,
 )
 def measure(
-    ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, fragments, outer, inner, points, footprint,
-    rows, work,
+    ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, fragments, counts, points, footprint, rows,
+    work,
 ):  # fmt: skip
     """Fill counts, executed points and footprints of one nest; returns the vector work of online rescaling.
 
@@ -223,22 +257,34 @@ def measure(
     ops, acc, axes, ten, loops : arrays with the columns named in `sweep.py`.
     extents : int64[dims].
     path, lengths : int64[operators, longest path + 1] loops from the root, and how many.
-    levels : 1 or 2 pairs of levels.
+    levels : pairs of levels; one more than there are buffers where the machine has registers.
+    stages : int64[buffers], copies of a streamed tile in each, outermost first.
     fragments : 0: operand tiles take no room in the registers (the machine feeds its unit from the buffer).
-    outer, inner : results, int64[accesses, 4]: counts of level 0 and of level 1.
-    points, footprint : results, int64[operators] and int64[2].
-    rows, work : workspace; `rows` int64 like `path`.
+    counts : result, int64[levels, accesses, 4].
+    points, footprint : results, int64[operators] and int64[levels].
+    rows, work : workspace; `rows` int64 like `path`. The streams that are left in it are those of level 0.
     """
-    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, levels, points, rows, work)
+    buffers = stages.size
+    rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, buffers, levels, points, rows, work)
+    if buffers > 1:
+        for level in range(buffers - 1, 0, -1):
+            footprint[level] = count_level(
+                ops, acc, axes, ten, extents, loops, path, lengths, level, buffers, levels, stages[level],
+                counts[level], rows, work,
+            )  # fmt: skip
+        streams_into(acc, ten, 0, rows, work)
+    outer = counts[0]
     for a in range(acc.shape[0]):
-        count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], outer, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, work[W_EFFECTIVE0, a], outer, rows, work)
     footprint[0] = inline_buffer_peak(
-        ops, acc, axes, ten, extents, loops, path, lengths, levels, stages, rows, work
+        ops, acc, axes, ten, extents, loops, path, lengths, 0, buffers, levels, stages[0], rows, work
     )
-    if levels == 2:
+    if levels > buffers:
+        inner = counts[buffers]
         for a in range(acc.shape[0]):
-            count_access(ops, acc, axes, ten, extents, loops, 1, a, work[W_EFFECTIVE1, a], inner, rows, work)
-        footprint[1] = register_peak(
-            ops, acc, axes, ten, extents, loops, path, lengths, fragments, rows, work
+            depth = work[W_EFFECTIVE0 + W_PAIR * buffers, a]
+            count_access(ops, acc, axes, ten, extents, loops, buffers, buffers, a, depth, inner, rows, work)
+        footprint[buffers] = register_peak(
+            ops, acc, axes, ten, extents, loops, path, lengths, buffers, fragments, rows, work
         )
     return rescale

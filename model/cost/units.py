@@ -6,15 +6,16 @@ not limiting: their rate is infinite and their cycles are zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..graph.dtypes import BITS, PRECISIONS, SHORT, is_float
 from ..graph.graph import Operator, OperatorGraph, OpKind
-from ..hardware.accelerator import Accelerator
+from ..hardware.accelerator import Accelerator, MemoryLevel, Partition, Registers
 from . import cycles as c
 
 _FLOWS = {
@@ -32,9 +33,13 @@ def element_type(dtype: str, precision: str) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """One accelerator, ready for kernels; everything is for one slot."""
+    """One accelerator, ready for kernels; everything is for one slot.
+
+    ``innermost``: its last buffer is next to the units; False for one that others stand inside of (`around`).
+    """
 
     accelerator: Accelerator
+    innermost: bool = True
 
     @property
     def cores(self) -> int:
@@ -43,14 +48,51 @@ class Machine:
 
     @property
     def levels(self) -> int:
-        """Pairs of levels that are counted: 2 where the machine has registers."""
-        return 1 if self.accelerator.registers is None else 2
+        """Pairs of levels that are counted: one per buffer, and one more where the machine has registers."""
+        return len(self.accelerator.buffers) + (self.accelerator.registers is not None)
 
     @property
     def capacity_bytes(self) -> int:
-        """Room in the buffer for one core's tiles."""
-        buffer = self.accelerator.buffer
+        """Room in the outermost buffer for one core's tiles."""
+        return self.room(self.accelerator.buffer)
+
+    def room(self, buffer: MemoryLevel) -> int:
+        """Bytes of a buffer that one core has for its tiles."""
         return buffer.capacity_bytes if buffer.scope == "core" else buffer.capacity_bytes // self.cores
+
+    def feed(self, buffer: MemoryLevel) -> float | None:
+        """Bytes a second that one core takes out of a buffer: its own port, else its share; None: not limiting."""
+        if buffer.bandwidth_per_core_bytes_per_s is not None or buffer.bandwidth_bytes_per_s is None:
+            return buffer.bandwidth_per_core_bytes_per_s
+        return buffer.bandwidth_bytes_per_s / (1 if buffer.scope == "core" else self.cores)
+
+    @cached_property
+    def around(self) -> tuple[Machine, ...]:
+        """Per buffer, outermost first, a machine of that buffer alone: what a mapping is chosen for.
+
+        Its units are fed by the innermost buffer. Around a further buffer there is one core, and the buffer outside
+        in DRAM's place. What sums are kept in is half of the buffer inside, and the registers for the innermost one.
+        """
+        machine = self.accelerator
+        buffers = machine.buffers
+        if len(buffers) == 1:
+            return (self,)
+        fed = self.feed(buffers[-1])
+        first = replace(buffers[0], bandwidth_bytes_per_s=None, bandwidth_per_core_bytes_per_s=fed)
+        found = [replace(machine, memory=(*machine.memory[: machine.memory.index(buffers[0])], first))]
+        for outer, buffer in pairwise(buffers):
+            rate = self.feed(outer)
+            memory = (
+                replace(outer, scope="device", bandwidth_bytes_per_s=rate, bandwidth_per_core_bytes_per_s=rate),
+                replace(
+                    buffer, scope="core", capacity_bytes=self.room(buffer), bandwidth_bytes_per_s=None,
+                    bandwidth_per_core_bytes_per_s=fed,
+                ),
+            )  # fmt: skip
+            found.append(replace(machine, memory=memory, cores=1, partition=Partition(1, 1)))
+        kept = [Registers("accumulator", capacity_bytes=self.room(buffer) // 2) for buffer in buffers[1:]]
+        found[:-1] = [replace(one, registers=sums) for one, sums in zip(found, kept, strict=False)]
+        return tuple(Machine(one, i == len(found) - 1) for i, one in enumerate(found))
 
     @cached_property
     def figures(self) -> NDArray[np.float64]:
@@ -77,11 +119,7 @@ class Machine:
         if machine.cache is not None and machine.cache.bandwidth_bytes_per_s is not None:
             out[c.M_CACHE] = machine.cache.bandwidth_bytes_per_s * self.cores / machine.cores
         out[c.M_LATENCY] = machine.dram.latency_s
-        buffer = machine.buffer
-        inner = buffer.bandwidth_per_core_bytes_per_s
-        if inner is None and buffer.bandwidth_bytes_per_s is not None:
-            inner = buffer.bandwidth_bytes_per_s / (1 if buffer.scope == "core" else self.cores)
-        out[c.M_ONCHIP] = inner or UNLIMITED
+        out[c.M_ONCHIP] = self.feed(machine.buffers[-1]) or UNLIMITED
         out[c.M_RESCALE] = self.vector_cycles("mul")
         return out
 

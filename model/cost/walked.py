@@ -18,6 +18,7 @@ from . import timing as t
 from .counted import Counted
 from .result import PHASE_DTYPE, Bottleneck
 from .solution import RESOURCE_NAMES, RESOURCE_SETS, balanced
+from .tree import paths
 
 _STEPS = 4096  # room for the walk before the middles of loops are shown by fewer iterations
 _PHASES = 8  # of a group, besides its launch
@@ -49,21 +50,20 @@ class Walked:
     def _walk(self) -> None:
         """The steps of the busiest core, the latency and the phases."""
         counted, arrays = self.counted, self.mapping.arrays
-        onchip = np.zeros(arrays.ops.shape[0])
-        if self.machine.levels == 2:
-            for a, row in enumerate(counted.counts[1].tolist()):
-                local = int(arrays.acc[a, k.ACC_TENSOR])
-                bits = (row[0] + row[1]) * int(arrays.ten[local, k.TEN_BITS])
-                bits += (row[2] + row[3]) * int(arrays.ten[local, k.TEN_PARTIAL])
-                o = int(arrays.acc[a, k.ACC_OPERATOR])
-                onchip[o] += bits / 8.0 / max(1, int(counted.points[o]))
+        further = [buffer.tile for buffer in self.mapping.further]
+        ops, work = arrays.ops, counted.work
+        if further:  # what is inside the outermost buffer's loops is part of their steps
+            ops, work = ops.copy(), work.copy()
+            ops[:, k.OP_TREE] = [len(loops) for loops, _ in paths(self.mapping.tree)]
+            work[k.W_TREE, : len(ops)] = [counted.walked_loops(o) for o in range(len(ops))]
         self.steps = np.empty((_STEPS, w.STEP_COLUMNS))
         self.count = int(
             w.walk(
-                arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path,
-                arrays.lengths, counted.rows, counted.work, counted.counts[0], counted.problem.mat,
-                counted.problem.rate, counted.problem.vector, onchip, self.figures, counted.cores, counted.spill,
-                counted.crossing.toll, self.steps,
+                ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
+                counted.rows, work, counted.counts[0], counted.problem.mat, counted.problem.rate,
+                counted.problem.vector, self._onchip(), self.figures, counted.cores, counted.spill,
+                counted.crossing.toll, np.array(further, np.int64).reshape(len(further), len(arrays.extents)),
+                self.steps,
             )
         )  # fmt: skip
         self.terms = np.zeros((self.count + 2, t.TERM_COLUMNS))
@@ -75,6 +75,33 @@ class Walked:
         total = np.zeros(3)
         t.sums(self.steps, self.count, self.mapping.stages, self.figures, total)
         self.compute_s, self.moving_s, self.cycles = total.tolist()
+
+    def _onchip(self) -> NDArray[np.float64]:
+        """Per executed point of an operator, the bytes on chip beside its work, and those that it waits for.
+
+        As bytes of the buffer next to the units. What goes from buffer to buffer bounds the work from below, by
+        bandwidth or by Little's law with one tile per stage on its way; into single copies it comes before the work.
+        """
+        counted, arrays = self.counted, self.mapping.arrays
+        operators = arrays.acc[:, k.ACC_OPERATOR]
+        points = np.maximum(1, counted.points)
+        out = np.zeros((2, arrays.ops.shape[0]))
+        buffers = self.machine.accelerator.buffers
+        if arrays.levels > len(buffers):
+            np.add.at(out[0], operators, counted.inwards[-1].sum(axis=1) / 8.0 / points[operators])
+        for level, buffer in enumerate(self.mapping.further, 1):
+            outer = buffers[level - 1]
+            moved = np.zeros(arrays.ops.shape[0])
+            np.add.at(moved, operators, counted.inwards[level - 1].sum(axis=1) / 8.0)
+            for o in range(arrays.ops.shape[0]):
+                taken = counted.as_fed(float(moved[o]), outer)
+                waited = counted.loads(o, level) * outer.latency_s / buffer.stages
+                taken = max(taken, waited * float(self.figures[c.M_ONCHIP])) / float(points[o])
+                if buffer.stages > 1:
+                    out[0, o] = max(out[0, o], taken)
+                else:
+                    out[1, o] += taken
+        return out
 
     def relieved(self) -> tuple[float, ...]:
         """Seconds with each resource of `RESOURCE_NAMES` 10 % better, then with each of `RESOURCE_SETS`."""
@@ -124,7 +151,8 @@ class Walked:
     def bottleneck(self, relieved: tuple[float, ...]) -> Bottleneck:
         """The resource whose 10 % relief shortens launch and latency most, or the smallest set that does."""
         if self.mapping.misfit_bytes > 0:
-            return Bottleneck("infeasible", 0.0, f"{self.counted.held_bytes():,} B do not fit")
+            number = (self.counted.misfit() or (0, 0, 0))[0]
+            return Bottleneck("infeasible", 0.0, f"{self.counted.held_bytes(number):,} B do not fit")
         gap = self.machine.accelerator.launch.gap_s
         total = self.seconds + gap
         if total == 0.0:

@@ -129,7 +129,7 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One machine. ``memory[0]`` is DRAM; ``buffer`` is the first explicit on-chip level.
+    """One machine. ``memory[0]`` is DRAM; ``buffers`` are the explicit on-chip levels.
 
     ``partial_sum_bits``: width of partial sums that leave the compute units; None: accumulator width (32).
     ``online_statistics``: whether running maximum and sum of an online softmax take room.
@@ -160,12 +160,14 @@ class Accelerator:
         return self.memory[0]
 
     @property
+    def buffers(self) -> tuple[MemoryLevel, ...]:
+        """The explicit on-chip levels, outermost first, which tiles are cut for. The loader sees to one at least."""
+        return tuple(level for level in self.memory[1:] if level.kind == "scratchpad")
+
+    @property
     def buffer(self) -> MemoryLevel:
-        """The outermost explicit on-chip level: the one that tiles are cut for."""
-        for level in self.memory[1:]:
-            if level.kind == "scratchpad":
-                return level
-        raise ValueError(f"{self.name} has no explicit on-chip level")  # the loader refuses such files
+        """The outermost explicit on-chip level: what is fetched from outside goes there."""
+        return self.buffers[0]
 
     @property
     def cache(self) -> MemoryLevel | None:

@@ -196,9 +196,7 @@ class _Hardware(Strict):
             raise ValueError("the first level is the outermost one: scope = 'device' and no cache")
         if not any(level.kind == "scratchpad" for level in memory[1:]):
             what = "only caches are on chip" if len(memory) > 1 else "there is no on-chip level"
-            raise ValueError(
-                f"{what}; this version cuts tiles for one explicit on-chip level (kind = 'scratchpad')"
-            )
+            raise ValueError(f"{what}; tiles are cut for explicit on-chip levels (kind = 'scratchpad')")
         return memory
 
     @model_validator(mode="after")
@@ -305,23 +303,21 @@ def _matrix_unit(unit: _Systolic | _TensorCore | None) -> MatrixUnit | None:
 
 
 def _warnings(file: _Hardware) -> tuple[tuple[str, str, str], ...]:
-    """Levels that this version leaves out of its sums, and parts that the file leaves out."""
+    """Caches that this version leaves out of its sums, and parts that the file leaves out."""
     said: list[tuple[str, str, str]] = []
     buffer = next(level for level in file.memory[1:] if level.kind == "scratchpad")
     outside = file.memory[: file.memory.index(buffer)]
-    cache = next((level for level in outside if level.kind == "cache"), None)
+    counted = next((level for level in outside if level.kind == "cache"), None)
     for index, level in enumerate(file.memory):
-        if index == 0 or level is buffer or level is cache:
-            continue
-        kind = "cache" if level.kind == "cache" else "level"
-        said.append(
-            (
-                f"{file.name}: memory[{index}] {level.name}",
-                f"this {kind} of {level.capacity_bytes:,} bytes is read, not in the sums yet: traffic is "
-                f"counted between {file.memory[0].name} and {buffer.name}",
-                "Compare plans with each other rather than with measured bytes.",
+        if level.kind == "cache" and level is not counted:
+            said.append(
+                (
+                    f"{file.name}: memory[{index}] {level.name}",
+                    f"this cache of {level.capacity_bytes:,} bytes is read, not in the sums yet: one cache is counted, "
+                    f"between {file.memory[0].name} and {buffer.name}",
+                    "Compare plans with each other rather than with measured bytes.",
+                )
             )
-        )
     absent = (
         (file.matrix_unit, "matrix_unit", "matrix products take no compute time"),
         (file.vector_unit, "vector_unit", "pointwise work takes no compute time"),

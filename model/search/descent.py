@@ -73,12 +73,12 @@ def cut(ops, extents, tile, online, statistics, shape_loops, loops, path):
 )
 def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bits, rows, work):
     """Bytes from and to the outer level, rounded up once per tensor and direction."""
-    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, 1, points, rows, work)
     for t in range(ten.shape[0]):
         bits[t, 0] = 0
         bits[t, 1] = 0
     for a in range(acc.shape[0]):
-        count_access(ops, acc, axes, ten, extents, loops, 0, a, work[W_EFFECTIVE0, a], counts, rows, work)
+        count_access(ops, acc, axes, ten, extents, loops, 0, 1, a, work[W_EFFECTIVE0, a], counts, rows, work)
         t = acc[a, ACC_TENSOR]
         bits[t, 0] += counts[a, READS] * ten[t, TEN_BITS] + counts[a, PARTIAL_READS] * ten[t, TEN_PARTIAL]
         bits[t, 1] += counts[a, WRITES] * ten[t, TEN_BITS] + counts[a, PARTIAL_WRITES] * ten[t, TEN_PARTIAL]
@@ -91,7 +91,7 @@ def moved(ops, acc, axes, ten, extents, loops, path, lengths, counts, points, bi
 @kernel(f"int64({_NEST}, int64, int64[::1], int64[:,::1], int64[:,::1])", borrows=True)
 def held(ops, acc, axes, ten, extents, loops, path, lengths, stages, points, rows, work):
     """Bytes of the buffer at the peak."""
-    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, points, rows, work)
+    prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, 1, points, rows, work)
     return buffer_peak(ops, acc, axes, ten, extents, loops, path, lengths, 1, stages, rows, work)
 
 

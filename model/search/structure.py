@@ -40,7 +40,7 @@ class Structure:
     """What the shapes of a group depend on.
 
     ``inner``: per tensor whether it stays in the buffer. ``singles``: whether tiles may stay inside element loops; not
-    where registers stand below the buffer, whose loops come between.
+    where registers or another buffer stand below the buffer, whose loops come between.
     """
 
     dims: int
@@ -120,6 +120,6 @@ def structure_of(problem: Problem) -> Structure:
         tuple(operators),
         tuple(tensor.home != OUTER for tensor in base.tensors),
         problem.space.barred,
-        problem.machine.levels == 1,
+        problem.machine.levels == 1 and problem.machine.innermost,
         any(problem.statistics[producer] for producer, _, _ in problem.space.online),
     )

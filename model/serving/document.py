@@ -5,7 +5,7 @@ What this version does not compute is left out of the JSON, never written as nul
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -61,6 +61,10 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         if result.slo_percentile is not None:
             out["slo"] = {"percentile": result.slo_percentile, "response_s": result.slo_response_s}
         out["slo_attainment"] = result.slo_attainment
+        if result.goodput_rps is not None and not result.unstable:
+            out["goodput_rps"] = result.goodput_rps
+    if result.preempted_share > 0.0:
+        out["preempted_share"] = result.preempted_share
     out["streams"] = [_stream(stream, result.unstable) for stream in result.streams]
     out["batches"] = [{"size": size, "count": batches} for size, batches in result.batch_sizes]
     out["mean_batch"] = _mean_batch(result)
@@ -157,7 +161,8 @@ def serving_text(result: ServingResult) -> str:
         limit = quantity(result.slo_response_s, "s")
         lines += [
             "",
-            f"objective {result.slo_percentile:.4g} within {limit}: {met}, {result.slo_attainment:.2%} are",
+            f"objective {result.slo_percentile:.4g} within {limit}: {met}, {result.slo_attainment:.2%} are"
+            + (f"; {result.goodput_rps:.4g} requests/s within it" if result.goodput_rps is not None else ""),
         ]
     if len(result.streams) > 1 and not result.unstable:
         lines += ["", _streams_table(result)]
@@ -181,7 +186,11 @@ def serving_text(result: ServingResult) -> str:
             f"die at most {heat.peak_die_c:.1f} °C, sink {heat.peak_sink_c:.1f} °C, clock low for "
             f"{quantity(heat.low_clock_ns * 1e-9, 's')}{capped}"
         )
-    shares = (("fell back", result.fallback_share), ("of the service time is padding", result.padding_share))
+    shares = (
+        ("gave up their slot for a while", result.preempted_share),
+        ("fell back", result.fallback_share),
+        ("of the service time is padding", result.padding_share),
+    )
     lines += [f"{share:.2%} {what}" for what, share in shares if share > 0.0]
     if result.throttled_ns:
         lines.append(f"throttled for {quantity(result.throttled_ns * 1e-9, 's')}")
@@ -331,7 +340,8 @@ def questions_text(shapley: Mapping[str, Any] | None, whatif: Sequence[Mapping[s
             (driver.replace("_", " "), *(_signed(shapley[f"{p}_s"][driver]) for p in ("p95", "p99")))
             for driver in shapley["p95_s"]
         )
-        texts.append(columns(rows, right=(1, 2)))
+        below = any(value < 0.0 for p in ("p95", "p99") for value in shapley[f"{p}_s"].values())
+        texts.append(columns(rows, right=(1, 2)) + (f"\n{NEGATIVE_DRIVER}." if below else ""))
     return texts + [_what_if_text(answer) for answer in whatif]
 
 
@@ -343,26 +353,53 @@ def _signed(seconds: float) -> str:
     return f"{'-' if seconds < 0.0 else '+'}{quantity(abs(seconds), 's')}"
 
 
+NEGATIVE_DRIVER = (
+    "below 0: with it the others cost less, by more than it costs itself, as where waiting keeps requests from all "
+    "asking for DRAM at once"
+)
+"""What a negative Shapley value says."""
+
+_SINGLE: dict[str, Callable[[Any], str]] = {
+    "percentile": lambda name: f"judged by {name}",
+    "limit_s": lambda limit: f"objective {quantity(limit, 's')}",
+    "knee_rate_per_s": lambda rate: f"knee at {rate:.4g} requests/s",
+    "rate_per_s": lambda rate: f"highest rate within it {rate:.4g} requests/s",
+    "set_rate_per_s": lambda rate: f"--rate {rate:.5g}",
+    "tried": lambda count: f"{count} rates tried",
+    "what": lambda what: f"{what} breaks first",
+    "cause": lambda part: f"{part.replace('_', ' ')} grows most",
+    "break_even_off_home_factor": lambda factor: f"even at {factor:.4g} times the time off home",
+    "endless": lambda ever: "better at every factor tried" if ever else "",
+    "first_estimate": lambda quick: "by the first estimate" if quick else "replayed exactly",
+    "seed": lambda seed: f"seed {seed}",
+    "hours": lambda hours: f"{hours:.3g} hours",
+    "rounds": lambda rounds: f"{rounds} round{'s' * (rounds != 1)} of the workload",
+    "low_clock_s": lambda seconds: f"clock low for {quantity(seconds, 's')}",
+    "peak_die_c": lambda celsius: f"die at most {celsius:.1f} °C",
+    "peak_sink_c": lambda celsius: f"sink at most {celsius:.1f} °C",
+    "not_answered": str,
+}
+"""What the single figures of a what-if say."""
+
+
 def _what_if_text(answer: Mapping[str, Any]) -> str:
     """A curve or a pair of points as a table; its single figures below."""
     points = [("", point) for point in answer.get("points", ())]
     points += [(name, each) for name, each in answer.items() if isinstance(each, Mapping) and "p95_s" in each]
-    rows: list[tuple[str, ...]] = [(f"what if: {answer['kind']}", "requests/s", "rho", "p50", "p95", "p99")]
+    rows: list[tuple[str, ...]] = [
+        (f"what if: {answer['kind'].replace('_', ' ')}", "requests/s", "rho", "p50", "p95", "p99")
+    ]
     for name, point in points:
         batch = (
             f"batch {point['batch']}, linger {quantity(point['linger_s'], 's')}"
             if "batch" in point
             else f"from {quantity(point['from_s'], 's')} on, die {point['die_c']:.1f} °C"
             if "die_c" in point
-            else name
+            else name.replace("_", " ")
         )
         times = (quantity(point[f"{p}_s"], "s") for p in ("p50", "p95", "p99"))
         rows.append((batch, f"{point['rate_per_s']:.4g}", f"{point['utilisation']:.3f}", *times))
     single = [
-        f"{name.replace('_', ' ')} {value:.4g}"
-        if isinstance(value, float)
-        else f"{name.replace('_', ' ')} {value}"
-        for name, value in answer.items()
-        if name != "kind" and value not in (None, "") and not isinstance(value, Mapping | list)
+        _SINGLE[name](value) for name, value in answer.items() if name in _SINGLE and value not in (None, "")
     ]
-    return columns(rows, right=range(1, 6)) + "\n" + ", ".join(single)
+    return columns(rows, right=range(1, 6)) + "\n" + ", ".join(text for text in single if text)

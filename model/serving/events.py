@@ -49,11 +49,12 @@ from .phases import (
     S_STEADY,
     leave,
     next_phase,
+    pass_by,
     put,
     share,
     split_stall,
 )
-from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm
+from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm, warm_seen
 
 # Columns of ``offer``: int64[n, OFFER_COLUMNS].
 Q_STREAM, Q_PLAN, Q_OWN, Q_PAD, Q_PAD_DEN, Q_FALL, Q_FALL_DEN = range(7)
@@ -283,7 +284,8 @@ def by_deficit(
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
-    "int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1])",
+    "int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
+    "float64[:,:,::1], float64[:,::1])",
     borrows=True,
 )
 def advance(
@@ -326,6 +328,9 @@ def advance(
     low_base,  # `base` and `profile_of` at the low clock
     low_profile_of,
     die_c,  # float64[n], filled where something warms
+    view,  # columns of time of `moved` (`phases`) and `warmth` (`thermal_kernels`); both empty: nobody looks
+    moved,
+    warmth,
 ):
     """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
     count, capacity = arrival.size, slot.shape[1]
@@ -359,9 +364,13 @@ def advance(
         if moment == NEVER:
             answer = FINISHED
             break
+        if moved.size > 0:
+            pass_by(now, moment, used, slot, flow, profile, phase, view, moved)
         now = moment
         changed, cut_short = cut_short, False
-        if warms:
+        if warms and warmth.size > 0:
+            warm_seen(now, heat, view, warmth)
+        elif warms:
             warm(now, heat)
 
         while following < count and arrival[following] <= now:

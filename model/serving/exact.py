@@ -26,6 +26,7 @@ from .layout import (
     warmed,
     window_edges,
 )
+from .over_time import OverTime, Seen, View
 from .replay import ANY, OWN, OWN_FIRST, TURN, replay_placed, replay_round_robin, replay_shared
 from .result import Warmed
 from .rules import PARTS, Factors, Offers, Replayed, Rules, Services, Times
@@ -135,6 +136,35 @@ def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
     return run.result()
 
 
+class Watch:
+    """The exact replay once more, looked at over a stretch of time: ``while not watch.step(): ...``, then `result`.
+
+    It is the same run: starts and completions are those of `Replay`, to the nanosecond.
+
+    Raises
+    ------
+    UsageError : as `Replay` does.
+    """
+
+    def __init__(self, offers: Offers, services: Services, rules: Rules, view: View) -> None:
+        _check(offers, services, rules)
+        self._given = view, offers, rules
+        self._run: _Run | Iterations
+        if offers.generation is not None:
+            self._run = Iterations(offers, offers.generation, services, rules, True, view)
+        else:
+            self._run = _Run(offers, services, rules, True, view)
+
+    def step(self, events: int = SLICE_EVENTS) -> bool:
+        """Go on by about `events` events; True when all is seen."""
+        return self._run.step(events)
+
+    def result(self) -> OverTime:
+        """What was seen; only after `step` said that all is."""
+        view, offers, rules = self._given
+        return OverTime.of(view, self._run.seen, offers, rules, self._run.start, self._run.completion)
+
+
 def alone_ns(offers: Offers, services: Services) -> Times:
     """int64[n] ns: each request in a batch of its own, before fallback, off-home and throttle."""
     plan = offers.plan
@@ -207,7 +237,9 @@ def _times(time: Times, factor: Factors) -> Times:
 class _Run:
     """One pass of the event kernel: its arrays, filled as far as it has come."""
 
-    def __init__(self, offers: Offers, services: Services, rules: Rules, shared: bool) -> None:
+    def __init__(
+        self, offers: Offers, services: Services, rules: Rules, shared: bool, view: View | None = None
+    ) -> None:
         count, streams = offers.arrival_ns.size, len(rules.streams)
         slots = rules.slots or min(count, _FIRST_SLOTS)
         table = np.empty((count, ev.OFFER_COLUMNS), np.int64)
@@ -236,6 +268,7 @@ class _Run:
         self.leader = np.zeros(count, np.int64)
         self._parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
         self._slot, self._flow = idle_slots(slots)
+        self.seen = Seen.of(view, rules.slots, self._heat.size > 0)
         # A slot's batch is suspended for one of higher priority, that one for one of yet higher priority ...
         classes = len({stream.priority for stream in rules.streams})
         self._held = idle_slots(slots * classes if preempts(rules) else 0)
@@ -287,6 +320,9 @@ class _Run:
             self.leader,
             self._parts,
             *self._warms,
+            self.seen.view,
+            self.seen.moved,
+            self.seen.warmth,
         )
         if self._answer == ev.MORE_SLOTS:
             slot, flow = idle_slots(self._slot.shape[1])

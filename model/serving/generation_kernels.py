@@ -71,10 +71,11 @@ from .phases import (
     ask,
     leave,
     next_phase,
+    pass_by,
     share,
     split_stall,
 )
-from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm
+from .thermal_kernels import H_BUSY, H_CLOCK, H_DIE, H_WATTS, clock_is_low, drawn, warm, warm_seen
 
 # Columns of ``request``: int64[n, REQUEST_COLUMNS]. From C_CHUNK on the first chunk of prefill, one between, and the
 # last: (plan, own ns, padding num, den) each. C_FALL, C_FALL_DEN: factor on all of them. C_KV: bytes to reserve.
@@ -360,7 +361,7 @@ def step_done(j, now, seat, slot, member, request, stream, progress, completion,
     "float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1],"
     "int64[:,::1], int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1],"
     "float64[:,::1], float64[:,::1], int64[::1], int64[::1], int32[::1], int64[:,::1], float64[::1], int64[::1],"
-    "int64[:,::1])",
+    "int64[:,::1], float64[::1], float64[:,:,::1], float64[:,::1])",
     borrows=True,
 )
 def advance_iterations(
@@ -408,6 +409,9 @@ def advance_iterations(
     energy,
     sizes,  # int64[largest batch + 1]: iterations by their members
     parts,
+    view,  # columns of time of `moved` (`phases`) and `warmth` (`thermal_kernels`); both empty: nobody looks
+    moved,
+    warmth,
 ):
     """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
     count, capacity = arrival.size, seat.shape[1]
@@ -431,9 +435,13 @@ def advance_iterations(
             break
         if busy < capacity and now >= 0:
             state[X_IDLE_NS] += moment - now
+        if moved.size > 0:
+            pass_by(now, moment, used, slot, flow, profile, phase, view, moved)
         now = moment
         looks, cut_short = cut_short, False  # whether somebody may join
-        if heat.size > 0:
+        if heat.size > 0 and warmth.size > 0:
+            warm_seen(now, heat, view, warmth)
+        elif heat.size > 0:
             warm(now, heat)
 
         while following < count and arrival[following] <= now:

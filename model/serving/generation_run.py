@@ -25,6 +25,7 @@ from .layout import (
     warmed,
     window_edges,
 )
+from .over_time import Seen, View
 from .result import Warmed
 from .rules import Offers, Rules, Services, Times
 
@@ -47,7 +48,13 @@ class Iterations:
     """Start, completion and slot of each request, int64[n], int64[n], int32[n], filled as far as it has come."""
 
     def __init__(
-        self, offers: Offers, generation: Generation, services: Services, rules: Rules, shared: bool
+        self,
+        offers: Offers,
+        generation: Generation,
+        services: Services,
+        rules: Rules,
+        shared: bool,
+        view: View | None = None,
     ) -> None:
         count = offers.arrival_ns.size
         slots = rules.slots or min(count, _FIRST_SLOTS)
@@ -104,6 +111,7 @@ class Iterations:
         )
         self._slot, self._flow = idle_slots(slots)
         self._seats = _seats(slots, self._batch)
+        self.seen = Seen.of(view, rules.slots, self._heat.size > 0)
         self._answer = gk.MORE
 
     @property
@@ -130,6 +138,9 @@ class Iterations:
             self._energy,
             self._sizes,
             self._parts,
+            self.seen.view,
+            self.seen.moved,
+            self.seen.warmth,
         )
         self._answer = gk.advance_iterations(events, *arguments)
         if self._answer == gk.MORE_SLOTS:

@@ -187,4 +187,5 @@ def warmed(heat: NDArray[np.float64], die_c: NDArray[np.float64]) -> Warmed | No
         round(float(heat[tk.H_SLOW_NS])),
         round(float(heat[tk.H_CAPPED])),
         float(heat[tk.H_ENERGY]),
+        float(heat[tk.H_THROTTLE]),
     )

@@ -339,6 +339,13 @@ def _notes(
             f"overloaded: rho = {rho:.3g}; the queue grows for as long as the trace lasts, and the percentiles "
             "say how long that was. Lower the rate or add slots"
         )
+    machine_slots = own[0].slots if own else 0
+    if rules.slots is not None and planned and 0 < machine_slots < rules.slots:
+        said.append(
+            f"{rules.slots:,} slots, and the machine has {machine_slots:,}: each computes at full speed, as on "
+            f"{rules.slots / machine_slots:.3g} machines"
+            + (" that share one DRAM" if workload.contention else "")
+        )
     if own and all(stream.service is not None or stream.plans for stream in streams):
         said.append("service times are the workload's own; the plan does not change them")
     if planned and not workload.contention:

@@ -59,6 +59,11 @@ POOL_ROWS = 4
 M_KIND, M_BASE, M_WHOLE, M_SPILL, M_REFETCH = range(5)
 PHASE_COLUMNS = 5
 LAUNCH, STEADY = 0, 3
+# ``view``: float64[2], where the first column of time begins and how long each lasts, in ns.
+V_LOW, V_WIDE = range(2)
+# Last axis of ``moved``: float64[rows, columns, CAUSES], bytes; C_UNMET: asked for and not given.
+C_PLAIN, C_SPILL, C_REFETCH, C_UNMET = range(4)
+CAUSES = 4
 
 
 @kernel("void(int64, float64, int64[:,::1], float64[:,::1], float64[:,::1])", inline=True, borrows=True)
@@ -202,3 +207,42 @@ def share(now, used, slot, flow, pool, loss):
             rate[j] = min(1.0, level * inverse[j]) if slowed else 1.0
             left *= demand[j] * per_level if slowed else 1.0
             end[j] = max(now + math.ceil(left - 1e-6), begin[j] + length[j])
+
+
+@kernel(
+    "void(int64, int64, int64, int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1],"
+    "float64[:,:,::1])",
+    borrows=True,
+)
+def pass_by(since, now, used, slot, flow, profile, phase, view, moved):
+    """Add what each slot gets of DRAM from `since` to `now`, and what it is short of, to the columns of time.
+
+    Slots share the rows of ``moved`` evenly, in order.
+    """
+    rows, columns, slots = moved.shape[0], moved.shape[1], slot.shape[1]
+    low, wide = view[V_LOW], view[V_WIDE]
+    begin, end = max(float(since), low), min(float(now), low + wide * columns)
+    if begin >= end:
+        return
+    first, last = int((begin - low) / wide), min(columns - 1, int((end - low) / wide))
+    for j in range(used):
+        asks = flow[F_DEMAND, j]
+        if asks == 0.0:
+            continue
+        gets, place = asks * flow[F_RATE, j], j * rows // slots
+        which = slot[S_PROFILE, j]
+        row = slot[S_ROW, j] - 1
+        if row < profile[which, 0]:
+            row = profile[which, 1] - 1
+        spill, refetch = (
+            phase[row, M_SPILL] / phase[row, M_WHOLE],
+            phase[row, M_REFETCH] / phase[row, M_WHOLE],
+        )
+        for column in range(first, last + 1):
+            lasts = min(end, low + (column + 1) * wide) - max(begin, low + column * wide)
+            if lasts > 0.0:
+                cell = moved[place, column]
+                cell[C_PLAIN] += gets * lasts * (1.0 - spill - refetch)
+                cell[C_SPILL] += gets * lasts * spill
+                cell[C_REFETCH] += gets * lasts * refetch
+                cell[C_UNMET] += (asks - gets) * lasts

@@ -8,7 +8,7 @@ and say so: a curve is dozens of replays.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from .whatif import (
     Limit,
     batch_sweep,
     beside_poisson,
+    confirmed,
     highest_rate,
     load_curve,
     ramp,
@@ -85,10 +86,38 @@ def _ramp(prepared: Prepared, run: Run) -> dict[str, Any]:
     return ramp(load_curve(prepared.setting, run, rates, limit.percentile).points, limit).document()
 
 
+def highest_in_slices(prepared: Prepared) -> Generator[None, None, dict[str, Any]]:
+    """The what-if ``rate``: searched by the first estimate where that may answer, then held against exact replays.
+
+    ``set_rate_per_s`` is the rate as ``--rate`` and the window take it: of a drawn process they stretch its mean rate,
+    which n over first to last arrival is not exactly.
+
+    Raises
+    ------
+    UsageError : the workload has not the one objective to judge by.
+    """
+    quickly, setting, limit = _Quickly(), prepared.setting, _limit(prepared)
+    rates = reaching_down(setting, quickly, limit, _rates(prepared))
+    found = highest_rate(setting, quickly, limit, rates)
+    yield
+    if quickly.estimated:
+        found = yield from confirmed(setting, found)
+    answer = found.document() | {"first_estimate": False}
+    if found.point is not None:
+        own = sum(stream.arrivals.rate_per_s for stream in prepared.workload.streams)
+        arrival = setting.offers.arrival_ns
+        counted = arrival.size * 1e9 / max(1, int(arrival[-1] - arrival[0]))
+        answer["set_rate_per_s"] = found.point.rate_per_s * own / counted
+    return answer
+
+
 def _rate(prepared: Prepared, run: Run) -> dict[str, Any]:
-    limit = _limit(prepared)
-    rates = reaching_down(prepared.setting, run, limit, _rates(prepared))
-    return highest_rate(prepared.setting, run, limit, rates).document()
+    slices = highest_in_slices(prepared)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value
 
 
 def _batch(prepared: Prepared, run: Run) -> dict[str, Any]:
@@ -141,6 +170,20 @@ QUESTIONS: dict[str, Callable[[Prepared, Run], dict[str, Any]]] = {
 static against dynamic placement; recorded beside Poisson arrivals; an hour of it while the machine warms."""
 
 
+class _Quickly:
+    """A replay by the first estimate where that may answer, else exact; `estimated`: whether one was."""
+
+    def __init__(self) -> None:
+        self._tables = SlowdownTables()
+        self.estimated = False
+
+    def __call__(self, offers: Offers, services: Services, rules: Rules) -> Replayed:
+        if not can_estimate(offers, rules):
+            return replay(offers, services, rules)
+        self.estimated = self.estimated or bool(services.profiles)
+        return first_estimate(offers, services, rules, self._tables)
+
+
 def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]]:
     """CONTRACT's ``whatif[]``: one entry for each of `QUESTIONS` asked; ``first_estimate`` says how it was replayed.
 
@@ -151,19 +194,12 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
     """
     if questions and prepared.workload.streams[0].loop is not None:
         raise UsageError("a closed loop's requests come as they are answered; what-ifs are of given arrivals")
-    tables = SlowdownTables()
-    estimated: list[bool] = []
-
-    def run(offers: Offers, services: Services, rules: Rules) -> Replayed:
-        quickly = can_estimate(offers, rules)
-        estimated.append(quickly and bool(services.profiles))
-        return first_estimate(offers, services, rules, tables) if quickly else replay(offers, services, rules)
-
+    run = _Quickly()
     found: list[dict[str, Any]] = []
     for question in questions:
         if question not in QUESTIONS:
             raise UsageError(f"no question {question!r}", lever=f"Ask {', '.join(QUESTIONS)}.")
-        estimated.clear()
+        run.estimated = False
         try:
             answer = QUESTIONS[question](prepared, run)
         except UsageError as error:
@@ -171,7 +207,7 @@ def answers(prepared: Prepared, questions: Sequence[str]) -> list[dict[str, Any]
                 raise
             found.append({"kind": question, "not_answered": error.sentence()})  # the others can be
             continue
-        found.append(answer | {"first_estimate": any(estimated)})
+        found.append({"kind": question, "first_estimate": run.estimated} | answer)
     return found
 
 

@@ -74,6 +74,7 @@ class Warmed:
     peak_die_c, peak_sink_c, sink_c : highest temperatures at any event, and the sink's at the end.
     low_clock_ns : how long the die kept the clock low. capped : batches whose clock the power cap lowered.
     energy_j : all that was drawn, from time 0 to the last event; static power included.
+    throttle_c : where the die lowers the clock.
     """
 
     die_c: NDArray[np.float64]
@@ -83,6 +84,7 @@ class Warmed:
     low_clock_ns: int
     capped: int
     energy_j: float
+    throttle_c: float
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -280,6 +282,29 @@ class ServingResult:
     interval_method: str = ""
     tokens: TokenResult | None = None
     warmed: Warmed | None = None
+
+    @property
+    def span_s(self) -> float:
+        """From first arrival to last completion."""
+        count = self.requests.arrival_ns.size
+        return count / self.throughput_rps if self.throughput_rps > 0.0 else 0.0
+
+    @property
+    def goodput_rps(self) -> float | None:
+        """Requests per second, from first arrival to last completion, that answer within their stream's objective; None
+        where no stream has one.
+        """
+        judged = [stream for stream in self.streams if stream.slo_attainment is not None]
+        if not judged or self.span_s == 0.0:
+            return None
+        within = sum(round((stream.slo_attainment or 0.0) * stream.requests) for stream in judged)
+        return within / self.span_s
+
+    @property
+    def preempted_share(self) -> float:
+        """Of the requests, those that gave up their slot to a higher priority for some time."""
+        waits = dict(self.requests.parts).get("preempted")
+        return 0.0 if waits is None or not waits.size else float((waits > 0).mean())
 
 
 __all__ = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from ..compiled import kernel
-from .phases import F_RATE, F_WATTS, NEVER, S_END
+from .phases import F_RATE, F_WATTS, NEVER, S_END, V_LOW, V_WIDE
 
 # ``heat``: float64[HEAT], empty where nothing warms; constants first. Times in ns, matrix and eigenvalues in 1/s.
 (
@@ -45,6 +45,10 @@ from .phases import F_RATE, F_WATTS, NEVER, S_END
     H_CAPPED,  # batches whose clock the power cap lowered
 ) = range(25)
 HEAT = 25
+# Rows of ``warmth``: float64[WARMTH_ROWS, columns + 1]: temperatures at the edges of the columns of time of ``view``,
+# and ns of each column in which the die kept the clock low.
+K_DIE, K_SINK, K_LOW = range(3)
+WARMTH_ROWS = 3
 
 
 @kernel("UniTuple(float64, 2)(float64, float64[::1])", inline=True, borrows=True)
@@ -91,6 +95,33 @@ def warm(now, heat):
     heat[H_ENERGY] += heat[H_WATTS] * seconds
     heat[H_DIE], heat[H_SINK], heat[H_NOW] = die, sink, float(now)
     heat[H_PEAK_DIE], heat[H_PEAK_SINK] = max(heat[H_PEAK_DIE], die), max(heat[H_PEAK_SINK], sink)
+
+
+@kernel("void(int64, float64[::1], float64[::1], float64[:,::1])", borrows=True)
+def warm_seen(now, heat, view, warmth):
+    """`warm`, and what it passes by: temperatures at edges of columns, and how long each has the clock low."""
+    columns, since = warmth.shape[1] - 1, heat[H_NOW]
+    low, wide = view[V_LOW], view[V_WIDE]
+    edge = max(0, math.ceil((since - low) / wide))
+    while edge <= columns and low + edge * wide <= now:
+        die, sink = after((low + edge * wide - since) * 1e-9, heat)
+        warmth[K_DIE, edge], warmth[K_SINK, edge] = die, sink
+        edge += 1
+    slow, before = heat[H_SLOW] != 0.0, heat[H_SLOW_NS]
+    warm(now, heat)
+    lowered = heat[H_SLOW_NS] - before
+    if lowered <= 0.0:
+        return
+    # The clock changes at most once between two events: it was low from the first on, or until the second.
+    begin = since if slow else float(now) - lowered
+    end = min(begin + lowered, low + wide * columns)
+    begin = max(begin, low)
+    if begin >= end:
+        return
+    for column in range(int((begin - low) / wide), min(columns - 1, int((end - low) / wide)) + 1):
+        warmth[K_LOW, column] += max(
+            0.0, min(end, low + (column + 1) * wide) - max(begin, low + column * wide)
+        )
 
 
 @kernel("float64(int64, int64[:,::1], float64[:,::1], float64[::1])", inline=True, borrows=True)

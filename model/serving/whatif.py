@@ -7,7 +7,7 @@ fitted: every point is a replay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .drivers import Run, Setting
+from .exact import Replay
 from .result import PERCENTILES, WITHIN
 from .rules import PARTS, StreamRules, dynamic_energy_j
 from .tail import exact_sum, parts_at, percentiles, rank_of
@@ -279,6 +280,45 @@ def highest_rate(
         None if high is None else known[high],
         len(known),
     )
+
+
+_DOWN = 0.02
+"""The first step down from a rate that an estimate took for good; each further one is twice as wide."""
+
+
+def confirmed(
+    setting: Setting, found: HighestRate, within: float = 0.005
+) -> Generator[None, None, HighestRate]:
+    """What a search by the first estimate found, held against exact replays, in slices.
+
+    The estimate's percentiles are some per cent off. A rate that holds exactly is kept, though a higher one might as
+    well. Where it misses, lower ones are tried until one holds, and between the two bisection.
+    """
+    limit, tried = found.limit, found.tried
+
+    def exactly(rate: float) -> Generator[None, None, Point]:
+        nonlocal tried
+        tried += 1
+        at = at_rate(setting, rate)
+        replay = Replay(at.offers, at.services, at.rules)
+        while not replay.step():
+            yield
+        done = replay.result()
+        return measure(at, lambda *_: done, limit.percentile)
+
+    if found.point is None:
+        return found
+    rate, step = found.point.rate_per_s, _DOWN
+    good, bad = (yield from exactly(rate)), found.beyond
+    while not _holds(good, limit):
+        if step > 1.0:
+            return HighestRate(limit, None, good, tried)
+        bad, rate, step = good, rate * (1.0 - step), 2.0 * step
+        good = yield from exactly(rate)
+    while bad is not None and bad is not found.beyond and bad.rate_per_s > good.rate_per_s * (1.0 + within):
+        middle = yield from exactly((good.rate_per_s + bad.rate_per_s) / 2.0)
+        good, bad = (middle, bad) if _holds(middle, limit) else (good, middle)
+    return HighestRate(limit, good, bad, tried)
 
 
 def last_good(
