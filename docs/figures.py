@@ -25,10 +25,13 @@ from model.cost.simulate import GroupCache, simulate  # noqa: E402
 from model.errors import TilewrightError  # noqa: E402
 from model.graph.graph import OperatorGraph  # noqa: E402
 from model.graph.load import load_graph  # noqa: E402
+from model.graph.training import forward_only  # noqa: E402
 from model.hardware.accelerator import Accelerator  # noqa: E402
 from model.hardware.loader import load_hardware  # noqa: E402
-from model.plan.edits import unfused  # noqa: E402
+from model.plan.edits import contraction_tails, fuse, unfused  # noqa: E402
 from model.plan.file import load_plan  # noqa: E402
+from model.plan.plan import Plan  # noqa: E402
+from model.plan.recompute import recompute  # noqa: E402
 from model.serving.drivers import Driver, Setting, blame  # noqa: E402
 from model.serving.exact import replay  # noqa: E402
 from model.serving.profile import LAUNCH, profile_of  # noqa: E402
@@ -323,6 +326,45 @@ def serving_traps() -> str:
     return table(["`tilewright serve --workload`", "p95 as it is", "otherwise", "`--what-if`"], rows)
 
 
+# -- training --------------------------------------------------------------------------------------
+FORWARD = ("forward_1", "forward_relu", "forward_2")
+
+
+def training() -> str:
+    """The block of the sample training_step, its forward pass alone and the whole step, under alike plans."""
+    step, edge = load_graph("training_step"), load_hardware("edge-npu")
+    alone = forward_only(step)
+
+    def plan(of: OperatorGraph, fused: int, again: tuple[str, ...] = ()) -> Plan:
+        found = contraction_tails(of) if of is step else unfused(of)  # the rest of the step stays the same
+        members = [of.operator_by_name[name] for name in FORWARD[:fused]]
+        found = fuse(of, found, members) if fused > 1 else found
+        return recompute(of, found, [tensor.index for tensor in of.tensors if tensor.name in again])
+
+    def figures(of: OperatorGraph, made: Plan, trains: bool) -> list[str]:
+        now = simulate(CostRequest(of, edge, made)).totals
+        moved = now.dram_read_bytes + now.dram_write_bytes
+        shown = [f"{moved / 1e6:.1f}", f"{now.latency_s * 1e3:.2f}", str(now.launches)]
+        return shown + (
+            [f"{now.saved_activation_bytes / 1e6:.2f}", f"{now.macs / 1e9:.2f}"] if trains else []
+        )
+
+    rows: list[list[str]] = []
+    for name, fused in (
+        ("each operator alone", 0),
+        ("first product and ReLU", 2),
+        ("all three in one", 3),
+    ):
+        rows.append(
+            [name, *figures(alone, plan(alone, fused), False), *figures(step, plan(step, fused), True)]
+        )
+    for names in (("forward_1",), ("forward_relu",), ("forward_1", "forward_relu")):
+        words = f"first product and ReLU; {' and '.join(names)} computed again"
+        rows.append([words, "", "", "", *figures(step, plan(step, 2, names), True)])
+    head = ["forward pass", "inference: DRAM, MB", "ms", "launches"]
+    return table([*head, "training: DRAM, MB", "ms", "launches", "held, MB", "GMAC"], rows)
+
+
 # -- pages -----------------------------------------------------------------------------------------
 TABLES: dict[str, Callable[[], str]] = {
     "alone": alone,
@@ -334,6 +376,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "capacities": capacities,
     "launches": launches,
     "serving-traps": serving_traps,
+    "training": training,
 }
 MARKED = re.compile(r"(<!-- figures: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

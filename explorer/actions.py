@@ -64,6 +64,15 @@ def needs_nested(document: Document) -> str:
     return "" if inside else "What is selected holds no nested graph: If, Loop and Scan do."
 
 
+def needs_training(document: Document) -> str:
+    """Greyed where the model has no backward pass, for which activations are saved."""
+    if reason := needs_selection(document):
+        return reason
+    graph = document.graph
+    trains = graph is not None and graph.forward is not None
+    return "" if trains else "This model has no backward pass: nothing is saved for one."
+
+
 def needs_cost(document: Document) -> str:
     """Greyed until there is a result."""
     if reason := needs_graph(document):
@@ -320,6 +329,16 @@ ACTIONS: tuple[Action, ...] = (
         "automatic_tile",
         E,
         needs_selection,
+    ),
+    Action(
+        "plan.recompute",
+        "Compute again or save",
+        "R",
+        "Plan",
+        "The backward pass of a training step computes what the selected operators make again, instead of keeping it",
+        "recompute",
+        E,
+        needs_training,
     ),
     Action(
         "plan.pin",

@@ -69,15 +69,16 @@ class Demand:
             return Demand(empty, empty, empty, none, none)
         # Equal groups share one array of phases: the few different ones are joined, then repeated by number. As
         # bytes: numpy compares the fields of every structured array that it joins, which takes longer.
-        arrays = [group.phases for group in result.groups]
+        launched = np.array(result.launched(), dtype=np.int32)
+        arrays = [result.groups[i].phases for i in result.launched()]
         places: dict[int, int] = {}
         which = np.array([places.setdefault(id(array), len(places)) for array in arrays])
         arrays = list({id(array): array for array in arrays}.values())
         length = np.array([len(array) for array in arrays], dtype=np.int64)
         joined = np.concatenate([array.view(np.uint8) for array in arrays]).view(PHASE_DTYPE)
         counts = length[which]
-        owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        first = (np.cumsum(length) - length)[which] - (np.cumsum(counts) - counts)
+        owner = np.repeat(launched, counts)
+        first = (np.cumsum(length) - length)[which] - (np.cumsum(counts) - counts)  # of each launch
         phases = joined[np.arange(len(owner)) + np.repeat(first, counts)]
         lasting = phases["base_ns"] > 0
         phases, owner = phases[lasting], owner[lasting]
@@ -157,6 +158,8 @@ class Digest:
         if before is not None:
             last = before.result.request
             same = last.graph is request.graph and last.accelerator is request.accelerator
+            # A replay moves bytes of the operators that it runs again: these are no longer one group's.
+            same = same and not result.order and not before.result.order
             before = before if same and last.precision == request.precision else None
         rows = np.full(len(groups), -1) if before is None else _rows_before(result, before)
         traffic = None if before is None else _patched(result, before, rows)
@@ -264,4 +267,5 @@ def _add(result: CostResult, index: int, sums: _Sums) -> None:
             writer = writers.get(row.tensor, group.operators[0])
             amount[writer] += row.write_bytes
             amount[readers.get(row.tensor, writer)] += row.read_bytes
-    operator_bytes[list(amount)] = list(amount.values())
+    own = operator_bytes[list(amount)] if group.replays >= 0 else 0.0
+    operator_bytes[list(amount)] = own + np.array(list(amount.values()))

@@ -142,7 +142,7 @@ class Editor:
         self._try(lambda: edits.move(graph, plan, chosen, target), text, "They are in that group already.")
 
     def automatic_tile(self) -> None:
-        """Forget every knob of the selected groups: the tool chooses again."""
+        """Forget every knob of the selected groups but what is computed again: the tool chooses again."""
         from model.plan.plan import FusionGroup
 
         found = self._at_hand("set a tile")
@@ -151,13 +151,29 @@ class Editor:
         _, plan, chosen = found
         picked = {plan.group_of[o] for o in chosen}
         groups = tuple(
-            FusionGroup(group.operators) if index in picked else group
+            FusionGroup(group.operators, recompute=group.recompute) if index in picked else group
             for index, group in enumerate(plan.groups)
         )
         names = ", ".join(group_name(index) for index in sorted(picked)[:3])
         self._try(
             lambda: replace(plan, groups=groups), f"Let the tool choose in {names}", "Nothing was set there."
         )
+
+    def recompute(self) -> None:
+        """What the selected operators make is computed again in the backward pass; a second time: saved again."""
+        from model.plan.recompute import recompute
+
+        found = self._at_hand("compute again")
+        if found is None:
+            return
+        graph, plan, chosen = found
+        made = dict.fromkeys(graph.roots[a.tensor] for o in chosen for a in graph.operators[o].outputs)
+        saved = [tensor for tensor in made if tensor in graph.saved] or list(made)
+        names = {name for group in plan.groups for name in group.recompute}
+        again = not all(graph.tensors[tensor].name in names for tensor in saved)
+        what = ", ".join(graph.tensors[tensor].name for tensor in saved[:3])
+        text = f"Compute {what} again" if again else f"Save {what}"
+        self._try(lambda: recompute(graph, plan, saved, again), text)
 
     def cut_up(self) -> None:
         """The boundary below the selected operator moves up by one operator."""

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from model.serving.streams import Workload
 
 
+_SLICE_EVENTS = 50_000
+"""Of a replay, between two looks at whether something more urgent waits."""
+
+
 @dataclass(frozen=True, slots=True)
 class ServingRequest:
     """What a serving result is a function of."""
@@ -154,7 +158,7 @@ class Engine:
         return simulate(request, self._alone, with_unfused=False)
 
     def tail(self, request: ServingRequest) -> Iterator[ServingResult | Blame | None]:
-        """The tail of one plan under a load, a slice of under 100 ms at each step.
+        """The tail of one plan under a load, a slice of some milliseconds at each step: an edit waits for its end.
 
         A first estimate where the rules allow one and slots contend, the exact result, and what it is owed to; None
         after slices that end in nothing. Whoever wants no more just stops asking.
@@ -174,7 +178,7 @@ class Engine:
             done = first_estimate(setting.offers, setting.services, setting.rules, self._tables)
             yield outcome(prepared, done, first_estimate=True)
         run = Replay(setting.offers, setting.services, setting.rules)
-        while not run.step():
+        while not run.step(_SLICE_EVENTS):
             yield None
         exact = outcome(prepared, run.result())
         yield exact

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from model.cost.result import CostResult
 from model.graph.graph import OperatorGraph, OpKind
 from model.plan.plan import Plan, group_name
 
@@ -25,6 +26,13 @@ def first_operators(plan: Plan) -> NDArray[np.int64]:
         len(label) - 1, -1, -1
     )  # of several the last one written stays: the first operator
     return out
+
+
+def result_tints(result: CostResult, colours: int) -> NDArray[np.int64]:
+    """`group_tints` of a result's plan; a replay has the colour of the group that it runs again."""
+    tints = group_tints(result.request.plan, colours)
+    again = [group.replays for group in result.groups[len(tints) :]]
+    return np.concatenate([tints, tints[again]]) if again else tints
 
 
 def group_tints(plan: Plan, colours: int) -> NDArray[np.int64]:
@@ -48,11 +56,18 @@ def operator_types(graph: OperatorGraph, operators: Iterable[int]) -> str:
     return " ".join(shown[:SHOWN_TYPES]) + (f" +{more}" if more > 0 else "")
 
 
-def group_label(graph: OperatorGraph, index: int, operators: Sequence[int]) -> str:
-    """``G3  MatMul Silu MatMul Mul``; a single operator by its own name."""
+def group_label(graph: OperatorGraph, index: int, operators: Sequence[int], replays: int = -1) -> str:
+    """``G3  MatMul Silu MatMul Mul``; one operator by its own name. ``replays``: the group that runs again here."""
+    again = f"  {group_name(replays)} again:" if replays >= 0 else ""
     if len(operators) == 1:
-        return f"{group_name(index)}  {graph.operators[operators[0]].name}"
-    return f"{group_name(index)}  {operator_types(graph, operators)}"
+        return f"{group_name(index)}{again}  {graph.operators[operators[0]].name}"
+    return f"{group_name(index)}{again}  {operator_types(graph, operators)}"
+
+
+def result_label(result: CostResult, index: int) -> str:
+    """`group_label` of a group of a result."""
+    group = result.groups[index]
+    return group_label(result.request.graph, index, group.operators, group.replays)
 
 
 def operator_list(graph: OperatorGraph, operators: Sequence[int], most: int = 6) -> str:

@@ -260,10 +260,11 @@ class Results(QObject):
         take: Callable[[Any], None],
         failed: Callable[[BaseException], None],
     ) -> Job:
-        """The next slice of `stages`, which its followers go on with: between two of them anything more urgent runs.
+        """The next answer of `stages`; its followers go on with them. After every slice anything as urgent runs first.
 
         Parameters
         ----------
+        stages : answers, and None after slices that end in nothing.
         follow : the lane of the slice after an answer; None: no more. On the worker.
         take : hears every answer that is not None.
         """
@@ -272,10 +273,16 @@ class Results(QObject):
             after = None if answer is _OVER else follow(answer, lane)
             return None if after is None else self._sliced(after, stages, follow, take, failed)
 
+        def work() -> object:
+            while (answer := next(stages, _OVER)) is None:
+                if self._runner.gives_way():
+                    break
+            return answer
+
         return Job(
             lane,
             TITLES[lane],
-            lambda: next(stages, _OVER),
+            work,
             lambda answer: None if answer is None or answer is _OVER else take(answer),
             failed,
             then,

@@ -139,6 +139,20 @@ class Runner(QObject):
         with self._lock:
             return lane in self._held
 
+    def gives_way(self) -> bool:
+        """Whether the running job should come to its end: something as urgent waits, or nobody wants its answer.
+
+        Asked on the worker by work that goes on in slices.
+        """
+        with self._lock:
+            running = self._running
+            if self._dropped or self._closing or running is None:
+                return True
+            return any(
+                bool(jobs) and lane <= running.lane and lane not in self._held
+                for lane, jobs in self._waiting.items()
+            )
+
     def is_unwanted(self) -> bool:
         """Whether the running job was cancelled: asked on the worker by work that can stop early."""
         return self._dropped

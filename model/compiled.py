@@ -44,6 +44,8 @@ KERNEL_MODULES: tuple[str, ...] = (
     "model.cost.cycles",
     "model.cost.steps",
     "model.cost.timing",
+    "model.cost.runs",
+    "model.cost.hits",
     "model.cost.candidate",
     "model.cost.retention",
     "model.cost.estimate",

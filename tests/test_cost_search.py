@@ -21,13 +21,12 @@ from model.cost.unify import unify
 from model.cost.units import Machine
 from model.cost.walked import Walked
 from model.graph.load import load_graph
-from model.hardware.accelerator import Accelerator
 from model.hardware.loader import load_hardware
 from model.plan import edits
 from model.plan.plan import FusionGroup, LevelTile
 
 SAMPLES = ("attention_prefill", "swiglu_mlp", "residual_block")
-MACHINES = ("edge-npu", "a100", "systolic-32")
+MACHINES = ("edge-npu", "a100", "tpu-v4i", "ethos-like")
 
 
 def groups(sample: str) -> Iterator[tuple[Operands, FusionGroup]]:
@@ -43,19 +42,12 @@ def groups(sample: str) -> Iterator[tuple[Operands, FusionGroup]]:
             yield operands, group
 
 
-def uncached(name: str) -> Accelerator:
-    """A packaged machine without its cache and in single bytes: the choice of a mapping sees neither."""
-    machine = load_hardware(name)
-    memory = tuple(replace(level, access_bytes=1) for level in machine.memory if level.kind != "cache")
-    return replace(machine, memory=memory)
-
-
 def test_the_estimate_that_orders_candidates_follows_the_walk() -> None:
     off: list[float] = []
     for sample in SAMPLES:
         for operands, group in groups(sample):
             for name in MACHINES:
-                machine = Machine(uncached(name))
+                machine = Machine(load_hardware(name))
                 space = unify(operands.graph, group.operators)
                 problem = pose(operands.graph, group, space, machine, "bf16")
                 mapping = choose(problem, group)
@@ -64,13 +56,13 @@ def test_the_estimate_that_orders_candidates_follows_the_walk() -> None:
     assert len(off) > 40
     assert np.quantile(off, 0.5) < 0.01
     assert np.quantile(off, 0.9) < 0.05
-    assert max(off) < 0.15
+    assert max(off) < 0.25
 
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_no_drawn_tile_is_much_better(name: str) -> None:
     """`T + D / 8` of what is chosen, against the best of 40 tiles drawn at random, other knobs left to the tool."""
-    machine = Machine(uncached(name))
+    machine = Machine(load_hardware(name))
     draw = random.Random(7)
     ratios: list[float] = []
     for operands, group in groups("attention_prefill"):

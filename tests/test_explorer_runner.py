@@ -45,6 +45,43 @@ def test_a_waiting_job_is_replaced_by_a_newer_one(qtbot, runner):
     assert blocker.answers == ["blocker"]
 
 
+def test_work_in_slices_gives_way_to_what_is_as_urgent_and_to_a_cancel(qtbot, runner):
+    step, told = threading.Semaphore(0), threading.Semaphore(0)
+    seen: list[bool] = []
+    answers: list[str] = []
+
+    def work() -> str:
+        for _ in range(100):
+            assert step.acquire(timeout=20)
+            seen.append(runner.gives_way())
+            told.release()
+            if seen[-1]:
+                return "gave way"
+        return "whole"
+
+    def looks() -> bool:
+        step.release()
+        assert told.acquire(timeout=20)
+        return seen[-1]
+
+    runner.submit(Job(Lane.EXACT, "slices", work, answers.append))
+    assert not looks()
+    runner.submit(Job(Lane.MAP, "later", lambda: "map", answers.append))
+    assert not looks()
+    runner.hold(Lane.COST)
+    runner.submit(Job(Lane.COST, "held", lambda: "cost", answers.append))
+    assert not looks()
+    runner.release(Lane.COST)
+    assert looks()
+    qtbot.waitUntil(lambda: answers == ["gave way", "cost", "map"], timeout=WAIT_MS)
+    runner.submit(Job(Lane.EXACT, "slices", work, answers.append))
+    assert not looks()
+    runner.cancel()
+    assert looks()
+    qtbot.waitUntil(lambda: runner.is_idle, timeout=WAIT_MS)
+    assert answers == ["gave way", "cost", "map"]
+
+
 def test_lanes_go_by_urgency_and_files_in_turn(qtbot, runner):
     blocker = Blocker(runner)
     order: list[str] = []

@@ -210,3 +210,39 @@ def test_long_answers_of_the_reader_are_parsed_item_by_item() -> None:
     for end in (1, 10, len(text) // 2, len(text) - 1):
         with pytest.raises((ValueError, IndexError)):
             raw._parsed(text[:-end])
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["llama_2layer_int4_matmulnbits", "basic_pitch_nmp", "llama_2layer_opset23"])
+def test_every_block_has_a_path_of_its_own(shared: Path, name: str) -> None:
+    graph = load_graph(shared / "graphs" / "open" / f"{name}.onnx")
+    paths = [block["path"] for block in inspect_document(graph)["blocks"]]
+    assert len(set(paths)) == len(paths) > 1
+    assert any(path.endswith(" (2)") for path in paths)
+
+
+def test_residual_blocks_in_stages_without_any_name() -> None:
+    """Stages whose first block has a projection beside it: no distance repeats, but each block branches and joins."""
+    types, links = "E", list[tuple[int, int]]()
+    begins: list[int] = []
+    for form in "pii" + "piii" + "pi":
+        before, begins = len(types) - 1, [*begins, len(types)]
+        types += "CRCPSR" if form == "p" else "CRCSR"
+        first, joined = before + 1, len(types) - 2
+        links += [(before, first), (first, first + 1), (first + 1, first + 2), (first + 2, joined)]
+        links += [(before, first + 3), (first + 3, joined)] if form == "p" else [(before, joined)]
+        links.append((joined, joined + 1))
+    links.append((len(types) - 1, len(types)))
+    graph = graph_of([*types, "H"], links)
+    found = hierarchy(graph)
+    check(graph, found)
+    assert [int(found.start[block]) for block in found.children(-1)] == begins
+    assert [len(found.operators(block)) for block in found.children(-1)] == [6, 5, 5, 6, 5, 5, 5, 6, 5]
+    assert {int(found.home[0]), int(found.home[len(types)])} == {-1}
+
+
+@pytest.mark.shared
+def test_a_nameless_resnet_closes_into_its_sixteen_blocks(shared: Path) -> None:
+    found = hierarchy(load_graph(shared / "graphs" / "open" / "light_resnet50.onnx"))
+    sizes = [len(found.operators(block)) for block in found.children(-1)]
+    assert sizes == [12, 10, 10, 12, 10, 10, 10, 12, *[10] * 5, 12, 10, 10]

@@ -197,7 +197,7 @@ def test_what_does_not_fit_is_answered_with_one(tmp_path: Path, capsys: pytest.C
     ("words", "said"),
     [
         (["--objective", "traffic"], "--tiles-only"),
-        (["--tiles-only", "--objective", "p95"], "no search for 'p95'"),
+        (["--tiles-only", "--objective", "p95"], "tiles are not searched for the tail"),
         (["--tiles-only", "--evaluations", "0"], "at least 1"),
         (["--tiles-only", "--budget", "nan"], "above 0"),
         (["--tiles-only", "--precision", "int9"], "int9"),

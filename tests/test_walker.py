@@ -85,8 +85,8 @@ FAULTS = {
     ),
     "a pinned tile goes when its readers are done": (
         "footprint",
-        "        if ten[t, TEN_PINNED]:",
-        "        if ten[t, TEN_PINNED] and False:",
+        "        if ten[t, TEN_PINNED] and level == 0:",
+        "        if ten[t, TEN_PINNED] and level == 99:",
     ),
     "the parts of a shared sum are not put together": (
         "traffic",

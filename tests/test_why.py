@@ -14,7 +14,8 @@ from model.cost.why import numbers, why
 from model.errors import UsageError
 from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
-from model.plan.edits import contraction_tails
+from model.plan.edits import contraction_tails, set_level, unfused
+from model.plan.plan import LevelTile
 from model.serving.document import serving_document
 from model.serving.profile import profile_of
 from model.serving.serve import serve
@@ -23,6 +24,8 @@ from model.serving.why import numbers as serving_numbers
 from model.serving.why import why as serving_why
 from model.serving.workload import load_workload
 from model.why import card_text, figure_text
+
+from .cost_graphs import Sketch, one_buffer, product
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +137,49 @@ def test_figures_are_written_with_their_units():
     assert figure_text(1.82e-3, "s") == "1.82 ms"
     assert figure_text(8819, "") == "8,819"
     assert figure_text(True, "") == "yes"
+
+
+@pytest.mark.parametrize("sample", ["transformer_block", "inverted_residual", "training_step", "unet_level"])
+@pytest.mark.parametrize("machine", ["edge-npu", "a100"])
+def test_a_footprint_is_shared_out_to_its_tensors(sample: str, machine: str) -> None:
+    graph = load_graph(sample)
+    result = simulate(CostRequest(graph, load_hardware(machine), contraction_tails(graph)))
+    buffer = result.request.accelerator.buffer.name
+    for index, group in enumerate(result.groups):
+        held = dict(group.footprint_bytes).get(buffer, 0)
+        card = why(result, f"G{index + 1}.footprint_bytes")
+        assert sum(size for _, size in group.resident) == held
+        if held:
+            touched = {
+                a.tensor
+                for o in group.operators
+                for a in (*graph.operators[o].inputs, *graph.operators[o].outputs)
+            }
+            roots = {graph.roots[tensor] for tensor in touched}
+            assert {tensor for tensor, _ in group.resident} <= touched | roots | {-1}
+            assert all(size > 0 for tensor, size in group.resident if tensor >= 0)
+            assert card.shares
+            assert sum(share.value for share in card.shares) == held or len(card.shares) == 8
+
+
+def test_the_shares_of_a_footprint_by_hand() -> None:
+    """k { n { MatMul } }: all of Y (4x5) stays, of A (4x6) a column per k, of B (6x5) an element per k and n."""
+    graph = product(4, 5, 6)
+    level = LevelTile("buffer", (("m", 4), ("n", 1), ("k", 1)), ("k", "n"), (("A", 1), ("B", 2), ("Y", 0)))
+    plan = set_level(graph, unfused(graph), 0, level)
+    result = simulate(CostRequest(graph, one_buffer(1 << 12), plan))
+    shares = {share.name: share.value for share in why(result, "G1.footprint_bytes").shares}
+    assert shares == {"Y": 20, "A": 4, "B": 1}
+    assert dict(result.groups[0].footprint_bytes) == {"buffer": 25}
+
+
+def test_what_is_written_over_an_input_is_not_held_twice() -> None:
+    """Relu over 64 bytes at once: the input's tile and the output's, of which one takes the place of the other."""
+    sketch = Sketch()
+    sketch.tensor("x", 8, 8)
+    graph = sketch.graph(sketch.pointwise("Relu", ["x"], "y", "relu"))
+    level = LevelTile("buffer", (("i0", 8), ("i1", 8)), (), (("x", 0), ("y", 0)))
+    result = simulate(CostRequest(graph, one_buffer(1 << 12), set_level(graph, unfused(graph), 0, level)))
+    named = {graph.tensors[t].name if t >= 0 else "": size for t, size in result.groups[0].resident}
+    assert named == {"x": 64, "y": 64, "": -64}
+    assert dict(result.groups[0].footprint_bytes) == {"buffer": 64}

@@ -24,7 +24,7 @@ from .. import look
 from ..controls import Combo, ElidedLabel
 from ..digest import Demand
 from ..document import Document
-from ..names import group_label, group_name, group_tints
+from ..names import group_name, result_label, result_tints
 from ..shared import Shared
 from .bus import BusChart
 from .panel import Panel
@@ -288,7 +288,7 @@ class DemandProfile(Panel):
         self.set_line(
             f"DRAM, one request alone · peak {look.fmt_rate(demand.peak)} · mean {look.fmt_rate(digest.demand.mean)}"
         )
-        tints = group_tints(result.request.plan, len(look.palette().groups))
+        tints = result_tints(result, len(look.palette().groups))
         self.chart.show_demand(demand, port if math.isfinite(port) else None, tints)
         self._mark()
         self.reading.setText(self.HINT)
@@ -352,7 +352,7 @@ class DemandProfile(Panel):
             self.reading.setText(self.HINT)
             return
         group = int(demand.group[phase])
-        label = group_label(result.request.graph, group, result.groups[group].operators)
+        label = result_label(result, group)
         lasts = look.fmt_seconds(float(demand.end_s[phase] - demand.begin_s[phase]))
         rate = look.fmt_rate(float(demand.bytes_per_s[phase]))
         begin = look.fmt_seconds(float(demand.begin_s[phase]))

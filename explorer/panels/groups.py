@@ -14,7 +14,7 @@ from model.cost.result import CostResult, GroupResult
 
 from .. import look
 from ..document import Document
-from ..names import group_label, operator_list
+from ..names import operator_list, result_label
 from .panel import Panel
 from .rows import Column, Rows, RowsTable, group_rows_of
 
@@ -30,7 +30,7 @@ class GroupRow:
     @property
     def label(self) -> str:
         """Made when it is painted."""
-        return group_label(self.result.request.graph, self.index, self.group.operators)
+        return result_label(self.result, self.index)
 
     @property
     def names(self) -> str:

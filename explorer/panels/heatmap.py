@@ -47,12 +47,13 @@ class TrafficRow:
     place: int  # number of the group, operator or tensor
     operators: tuple[int, ...]
     cells: Cells
+    replays: int = -1
 
     @property
     def label(self) -> str:
         """``G3  MatMul Silu``, or the name of the operator or tensor."""
         if self.kind == "groups":
-            return group_label(self.graph, self.place, self.operators)
+            return group_label(self.graph, self.place, self.operators, self.replays)
         return (self.graph.operators if self.kind == "operators" else self.graph.tensors)[self.place].name
 
     def total(self, pair: Pair) -> int:
@@ -75,7 +76,8 @@ def rows_by_group(digest: Digest) -> Rows:
     def make(index: int) -> TrafficRow:
         read, written = digest.read[index].tolist(), digest.written[index].tolist()
         cells = dict(zip(pairs, zip(read, written, strict=True), strict=True))
-        return TrafficRow(graph, "groups", index, result.groups[index].operators, cells)
+        group = result.groups[index]
+        return TrafficRow(graph, "groups", index, group.operators, cells, group.replays)
 
     return group_rows_of(result, make)
 

@@ -35,11 +35,12 @@ class GaugeRow:
     index: int
     operators: tuple[int, ...]
     use: RegisterUse
+    replays: int = -1
 
     @property
     def label(self) -> str:
         """Made when it is painted."""
-        return group_label(self.graph, self.index, self.operators)
+        return group_label(self.graph, self.index, self.operators, self.replays)
 
     @property
     def pressure(self) -> float:
@@ -99,7 +100,7 @@ def gauge_rows(digest: Digest) -> Rows:
 def gauge_row(result: CostResult, index: int) -> GaugeRow:
     """The gauge of one group."""
     group = result.groups[index]
-    return GaugeRow(result.request.graph, index, group.operators, group.registers)
+    return GaugeRow(result.request.graph, index, group.operators, group.registers, group.replays)
 
 
 class _Gauge(QStyledItemDelegate):

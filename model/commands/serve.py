@@ -6,6 +6,8 @@ With --choose-lengths instead: the lengths to compile plans for, so that its req
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,16 +26,20 @@ from ..serving.profile import load_profile
 from ..serving.questions import answers, blamed, sigma
 from ..serving.result import ServiceProfile
 from ..serving.serve import prepare, replayed
-from ..serving.streams import PlanFile, Workload
+from ..serving.streams import PlanFile, Workload, judged, with_objective
 from ..serving.workload import load_workload
 from ..serving.workload_schema import LEAST_RATE, MOST_RATE, MOST_SLOTS
 from ..terminal import TOOL, print_json
+
+_SLO = re.compile(
+    r"(?:p(?P<percentile>\d{1,5}(?:\.\d{1,3})?)=)?(?P<seconds>\d{1,12}(?:\.\d*)?(?:e-?\d{1,2})?)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument(
-        "graph", nargs="?", help="an .onnx file or a sample; its plan gives the service times"
+        "graph", nargs="?", help="a model file or a sample; its plan on the machine gives the service times"
     )
     parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
     configure_load(parser)
@@ -41,8 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan", default=None, help="a saved plan or a packaged one (with GRAPH); none: the starting plan"
     )
-    parser.add_argument("--bind", default="", help="symbolic dims of the graph, e.g. batch=8,seq=512")
-    parser.add_argument("--precision", default="", help="bf16, int8 ...; none: the file's")
+    parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument(
+        "--precision", default="", help="bf16, int8 …: replaces the file's floating-point types"
+    )
     parser.add_argument("--profile", default=None, help="a service profile (JSON) instead of GRAPH")
     parser.add_argument(
         "--drivers",
@@ -91,11 +99,62 @@ def configure_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--slots", type=int, default=None, metavar="N", help="slots that serve, over the workload's own"
     )
+    parser.add_argument(
+        "--slo",
+        default=None,
+        metavar="[pNN=]S",
+        help="objective in seconds, over the workload's own: 0.02, or p99=0.02 (default: the workload's, else p95)",
+    )
+
+
+def _objective_of(text: str) -> tuple[float, float | None]:
+    """Seconds, and the percentile as a share where it is given: ``0.02``, ``p99=0.02``.
+
+    Raises
+    ------
+    UsageError : it is neither.
+    """
+    found = _SLO.fullmatch(text.strip())
+    seconds = float(found["seconds"]) if found else 0.0
+    written = found["percentile"] if found else None
+    share = None
+    if written is not None:  # p999 is 99.9 %
+        share = (
+            int(written) / 10 ** len(written) if re.fullmatch("9{3,5}", written) else float(written) / 100.0
+        )
+    if not 0.0 < seconds < math.inf or (share is not None and not 0.0 < share < 1.0):
+        raise UsageError(
+            f"--slo {text!r} is no objective",
+            lever="Give seconds, 0.02, or a percentile with them, p99=0.02.",
+        )
+    return seconds, share
+
+
+def loaded(arguments: argparse.Namespace) -> Workload:
+    """The workload, with the objective that was set over its own.
+
+    Raises
+    ------
+    UsageError : it has several streams, and which of them is meant is open.
+    """
+    workload = load_workload(arguments.workload)
+    if arguments.slo is None:
+        return workload
+    if judged(workload) is None:
+        names = ", ".join(stream.name for stream in workload.streams)
+        raise UsageError(
+            f"--slo is of one stream, and this workload has {names}",
+            where=workload.path,
+            lever="Write slo = { percentile = 0.95, response_s = 0.02 } into its [[stream]].",
+        )
+    return with_objective(workload, *_objective_of(arguments.slo))
 
 
 def check_load(arguments: argparse.Namespace) -> None:
-    """Refuse a rate or slots that no workload file could have either."""
+    """Refuse a rate, slots or an objective that no workload file could have either."""
     rate, slots = arguments.rate, arguments.slots
+    if arguments.slo is not None:
+        _objective_of(arguments.slo)
     if rate is not None and not LEAST_RATE <= rate <= MOST_RATE:
         raise UsageError(
             f"--rate {rate:g} is no rate", lever=f"Give requests/s from {LEAST_RATE:g} to {MOST_RATE:g}."
@@ -106,7 +165,7 @@ def check_load(arguments: argparse.Namespace) -> None:
 
 def workload_input(workload: Workload, arguments: argparse.Namespace) -> dict[str, Any]:
     """``inputs.workload``: which file, and what was set over its own."""
-    over = {"rate_per_s": arguments.rate, "slots": arguments.slots}
+    over = {"rate_per_s": arguments.rate, "slots": arguments.slots, "slo": arguments.slo}
     named = {"path": workload.path, "digest": workload.digest}
     return named | {name: value for name, value in over.items() if value is not None}
 
@@ -120,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--fallback-factor and --train-half are of --choose-lengths K", lever="Give it as well."
         )
-    workload = load_workload(arguments.workload)
+    workload = loaded(arguments)
     if arguments.graph and arguments.profile:
         raise UsageError("GRAPH and --profile both say how long a request takes", lever="Give one of them.")
     inputs: dict[str, Any] = {"workload": workload_input(workload, arguments)}
@@ -191,6 +250,7 @@ def _planned(
     from ..cost.simulate import simulate
     from ..graph.bindings import parse_bindings
     from ..graph.load import load_graph
+    from ..graph.missing import require_sizes
     from ..hardware.loader import load_hardware
     from ..plan.file import load_plan
     from ..plan.starting import starting_plan
@@ -198,6 +258,7 @@ def _planned(
 
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
+    require_sizes(graph)
     machine = load_hardware(arguments.hardware)
     start = None if arguments.plan else starting_plan(graph)
     plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan

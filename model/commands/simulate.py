@@ -14,13 +14,15 @@ from ..errors import UsageError
 from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
 from ..graph.load import load_graph
+from ..graph.missing import require_sizes
+from ..graph.training import forward_only
 from ..hardware.loader import load_hardware
 from ..plan.file import load_plan
 from ..plan.plan import group_name
 from ..plan.starting import starting_plan
 from ..terminal import columns, print_json, quantity, size
 from ..why import card_document, card_text
-from .serve import check_load, configure_load, workload_input
+from .serve import check_load, configure_load, loaded, workload_input
 
 RATIOS = {
     "× compulsory": "DRAM bytes over those of the group's operands and results once",
@@ -43,6 +45,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a saved plan or a packaged one; none: the file's own fusions (HLO), else contractions with their tails",
     )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument(
+        "--forward",
+        action="store_true",
+        help="of a training step the forward pass alone, as inference runs it",
+    )
     parser.add_argument("--workload", default=None, help="also replay this workload and show the tail")
     configure_load(parser)
     parser.add_argument(
@@ -68,10 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
             f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
         )
     check_load(arguments)
-    if not arguments.workload and (arguments.rate is not None or arguments.slots is not None):
-        raise UsageError("--rate and --slots are of a workload", lever="Give --workload NAME as well.")
+    if arguments.forward and arguments.workload:
+        raise UsageError("--forward is of one request", lever="Leave --workload out.")
+    over = (arguments.rate, arguments.slots, arguments.slo)
+    if not arguments.workload and any(value is not None for value in over):
+        raise UsageError("--rate, --slots and --slo are of a workload", lever="Give --workload NAME as well.")
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
+    if arguments.forward:
+        graph = forward_only(graph)
+    require_sizes(graph)
     machine = load_hardware(arguments.hardware)
     start = None if arguments.plan else starting_plan(graph)
     plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
@@ -85,9 +98,8 @@ def run(arguments: argparse.Namespace) -> int:
         from ..serving.planned import profiles_of
         from ..serving.serve import serve
         from ..serving.why import why as serving_why
-        from ..serving.workload import load_workload
 
-        workload = load_workload(arguments.workload)
+        workload = loaded(arguments)
         own, plans = profiles_of(
             workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims})
         )
@@ -119,8 +131,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def simulate_text(result: CostResult, everything: bool = False) -> str:
-    """The result as tables: totals with their deltas against the unfused plan, groups, warnings."""
+def simulate_text(result: CostResult, everything: bool = False, began: CostResult | None = None) -> str:
+    """The result as tables: totals with their deltas, groups, warnings.
+
+    Deltas are against the unfused plan; with ``began`` against that plan, which stands beside both.
+    """
     request = result.request
     graph, machine = request.graph, request.accelerator
     slot = f"one slot of {machine.partition.slots}" if machine.partition.slots > 1 else "the whole device"
@@ -128,7 +143,7 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
         f"{graph.name}: {len(graph.operators):,} operators in {len(result.groups):,} groups on {machine.name}, "
         f"{slot} ({machine.slot_cores} {'core' if machine.slot_cores == 1 else 'cores'})"
     )
-    lines = [head, "", _totals(result), "", _groups(result, everything)]
+    lines = [head, "", _totals(result, began), "", _groups(result, everything)]
     lines.extend("\n" + _misfit(result, group) for group in result.groups if group.infeasible is not None)
     if result.warnings:
         lines.append("")
@@ -136,8 +151,10 @@ def simulate_text(result: CostResult, everything: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _totals(result: CostResult) -> str:
+def _totals(result: CostResult, began: CostResult | None) -> str:
     now, before = result.totals, result.baseline
+    if began is not None:
+        return _beside(result, began)
     assert before is not None and now.launch_overhead_reduction is not None  # `run` asked for both
     moved, moved_before = _dram(now), _dram(before)
     rows = [
@@ -153,12 +170,47 @@ def _totals(result: CostResult) -> str:
         _row("spill", now.spill_bytes, before.spill_bytes, "B"),
         _row("MACs", now.macs, before.macs, "MAC"),
         _row("energy", now.energy_j, before.energy_j, "J"),
+        *_training_rows(result),
         ["intermediates on chip", f"{now.intermediate_onchip_share:.1%}", "0.0%", ""],
         ["compulsory traffic", size(now.compulsory_dram_bytes), "", ""],
         ["bottleneck", now.bottleneck, before.bottleneck, ""],
         ["fits", "yes" if now.feasible else "no", "yes" if before.feasible else "no", ""],
     ]  # fmt: skip
     return columns(rows, right=(1, 2, 3))
+
+
+def _beside(result: CostResult, began: CostResult) -> str:
+    """Totals of a plan, of the plan that it was made from, and of the unfused one."""
+    assert result.baseline is not None  # `tune_tiles` asked for it
+    plans = (result.totals, began.totals, result.baseline)
+    rows = [["", "this plan", "began with", "change", "unfused"]]
+    for name, value, unit in (
+        ("latency", lambda t: t.latency_s, "s"),
+        ("launches", lambda t: t.launches, ""),
+        ("DRAM traffic", _dram, "B"),
+        ("  read", lambda t: t.dram_read_bytes, "B"),
+        ("  written", lambda t: t.dram_write_bytes, "B"),
+        ("spill", lambda t: t.spill_bytes, "B"),
+        ("energy", lambda t: t.energy_j, "J"),
+    ):
+        now, before, unfused = (value(totals) for totals in plans)
+        rows.append([*_row(name, now, before, unit), _row(name, unfused, 0, unit)[1]])
+    reuse, before, unfused = (f"{totals.onchip_reuse_ratio:.3f}" for totals in plans)
+    rows.append(["on-chip reuse ratio", reuse, before, "", unfused])
+    rows.append(["bottleneck", result.totals.bottleneck, began.totals.bottleneck, "", ""])
+    rows.append(["fits", *("yes" if t.feasible else "no" for t in plans[:2]), "", ""])
+    return columns(rows, right=(1, 2, 3, 4))
+
+
+def _training_rows(result: CostResult) -> list[list[str]]:
+    """What a training step holds for its backward pass, and what it computes again instead."""
+    now, before = result.totals, result.baseline
+    if result.request.graph.forward is None or before is None:
+        return []
+    rows = [_row("saved activations", now.saved_activation_bytes, before.saved_activation_bytes, "B")]
+    if any(group.replays >= 0 for group in result.groups):
+        rows.append(_row("MACs computed again", now.recomputed_macs, before.recomputed_macs, "MAC"))
+    return rows
 
 
 def _dram(totals: object) -> int:
@@ -194,7 +246,8 @@ def _groups(result: CostResult, everything: bool) -> str:
 
 def _group_row(result: CostResult, number: int, group: GroupResult) -> list[str]:
     names = [result.request.graph.operators[i].name for i in group.operators]
-    title = " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
+    again = f"{group_name(group.replays)} again: " if group.replays >= 0 else ""
+    title = again + " ".join(names[:3]) + (f" … {len(names) - 3} more" if len(names) > 3 else "")
     tile = " ".join(f"{dim}={extent}" for dim, extent in group.levels[0].tile) if group.levels else "-"
     reads, writes = group.dram_bytes(result.request.accelerator.dram.name)
     least = group.compulsory_bytes, group.lower_bound_bytes

@@ -21,6 +21,7 @@ from .mapping import Mapping
 from .nest import OUTER, IndirectAxis, WindowAxis
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem
+from .resident import IN_PLACE, resident
 from .result import RegisterUse
 from .solution import NO_REGISTERS, LocalTraffic, tensors_of
 from .traffic import measure
@@ -255,6 +256,14 @@ class Counted:
             if (tensor.home != OUTER and not tensor.written_outside) or local in self.kept
         )
 
+    def misfit(self) -> tuple[int, int, int] | None:
+        """The outermost buffer whose tiles do not fit: its number, the bytes that a core holds there, and its room."""
+        for number, buffer in enumerate(self.machine.accelerator.buffers):
+            held, room = int(self.footprint[number]), self.machine.room(buffer)
+            if held > room:
+                return number, held, room
+        return None
+
     def held_bytes(self, number: int = 0) -> int:
         """Footprint of a buffer: one core's, or all active cores' where the buffer is the device's."""
         shared = self.machine.accelerator.buffers[number].scope != "core"
@@ -262,6 +271,14 @@ class Counted:
         for _, share in self.mapping.parallel + self.mapping.split:
             active *= share
         return int(self.footprint[number]) * (active if shared else 1)
+
+    def resident(self) -> tuple[tuple[int, int], ...]:
+        """`held_bytes` by tensor (`resident.resident`)."""
+        copies = self.held_bytes() // max(1, int(self.footprint[0]))
+        found = resident(self.mapping.arrays, self.rows, self.work)
+        return tuple(
+            (local if local == IN_PLACE else self.place(local), copies * size) for local, size in found
+        )
 
     def lower_bound(self, compulsory: int) -> tuple[int, str]:
         """Smith, Lowery, Langou, van de Geijn (2019) for one matrix product; compulsory for anything else."""

@@ -51,6 +51,7 @@ def group_document(result: CostResult, number: int) -> dict[str, Any]:
     return {
         "id": group_name(number),
         "operators": [graph.operators[i].name for i in group.operators],
+        "recomputes": group_name(group.replays) if group.replays >= 0 else None,
         "dims": dict(group.dims),
         "dim_of": {
             graph.operators[i].name: list(names)
@@ -87,6 +88,10 @@ def group_document(result: CostResult, number: int) -> dict[str, Any]:
             for row in group.traffic
         ],
         "footprint_bytes": dict(group.footprint_bytes),
+        "resident": [
+            {"tensor": graph.tensors[tensor].name if tensor >= 0 else None, "bytes": size}
+            for tensor, size in group.resident
+        ],
         "registers": {
             "live": group.registers.live,
             "limit": group.registers.limit,
@@ -159,6 +164,17 @@ def simulate_document(result: CostResult, serving: Mapping[str, Any] | None = No
         "baseline": None if result.baseline is None else totals_document(result.baseline),
         "groups": [group_document(result, i) for i in range(len(result.groups))],
         "plan": plan_document(result.request.graph, result.request.plan),
+        "launch_order": [group_name(i) for i in result.launched()],
+        "saved_activations": [
+            {
+                "tensor": result.request.graph.tensors[one.tensor].name,
+                "bytes": one.bytes,
+                "from": group_name(one.made),
+                "to": group_name(one.last),
+                "recomputed": result.groups[one.made].replays >= 0,
+            }
+            for one in result.saved
+        ],
         "burst_window_s": BURST_WINDOW_S,
         "warnings": [
             {"where": where, "what": what, "lever": lever} for where, what, lever in result.warnings

@@ -16,6 +16,7 @@ from .candidate import (
     L_FILE,
     L_THREAD_BYTES,
     L_THREADS,
+    MOVED_COLUMNS,
     P_COPIES,
     P_LOADED,
     P_RESIDENT,
@@ -24,6 +25,7 @@ from .candidate import (
     P_VISITS,
 )
 from .cycles import (
+    M_CACHE,
     M_CLOCK,
     M_DEVICE,
     M_LANES,
@@ -39,15 +41,26 @@ from .cycles import (
     matrix_cycles,
     volume,
 )
+from .hits import (
+    X_DRAM_IN,
+    X_DRAM_OUT,
+    X_IN,
+    X_OUT,
+)
 from .sweep import (
+    ACC_AXES,
+    ACC_AXES_END,
     ACC_DEPTH1,
     ACC_ELEMENTS,
     ACC_FIXED,
     ACC_TENSOR,
     ACC_TOUCH,
     ACC_WRITE,
+    AXIS_A,
+    AXIS_B,
     AXIS_D0,
     AXIS_D1,
+    AXIS_KIND,
     HOME_OUTER,
     HOME_REGISTERS,
     LOOP_DIM,
@@ -60,29 +73,28 @@ from .sweep import (
     OP_FIRST,
     OP_OWN,
     OP_RESCALE,
-    PARTIAL_READS,
-    PARTIAL_WRITES,
-    READS,
     TEN_BITS,
     TEN_HOME,
     TEN_PARTIAL,
     W_EFFECTIVE0,
     W_LENGTH,
-    WRITES,
+    WINDOW,
     axis_sum,
+    window_span,
 )
 
 
 @kernel(
-    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1], int64[::1], int64[:,::1],"
-    " int64[:,::1])",
+    "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64, float64, int64[::1],"
+    " int64[::1], int64[:,::1], int64[:,::1])",
     borrows=True,
 )
-def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
+def registers_bytes(ops, acc, axes, ten, mat, o, points, held, length, loops, path):
     """About how many bytes operator `o` moves between buffer and registers, at the tile lengths given.
 
-    An operand of a contraction is read once per register tile of the dims that it does not touch; the rest once; sums
-    that wait in the buffer go there and come back once per visit but one.
+    An operand of a contraction is read once per register tile of the dims that it does not touch, a window's elements
+    once for all taps where these do not stream; the rest once; sums that wait in the buffer go there and come back once
+    per visit but one.
     """
     total = 0.0
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
@@ -96,6 +108,11 @@ def registers_bytes(ops, acc, ten, o, points, held, length, loops, path):
             for d in range(length.size):
                 if others >> d & 1:
                     moved /= min(length[d], held[d])
+            for x in range(acc[a, ACC_AXES], acc[a, ACC_AXES_END]):
+                if axes[x, AXIS_KIND] == WINDOW and not mat[o, MAT_K] >> axes[x, AXIS_D1] & 1:
+                    p, r = axes[x, AXIS_D0], axes[x, AXIS_D1]
+                    p, r = min(length[p], held[p]), min(length[r], held[r])
+                    moved *= window_span(p, r, axes[x, AXIS_A], axes[x, AXIS_B]) / (p * r)
         elif ops[o, OP_CONTRACTION]:
             visits = 1.0
             for j in range(acc[a, ACC_DEPTH1]):
@@ -196,7 +213,9 @@ def resident_bytes(limits, block, live):
 def transfer_seconds(spans, c, column, stages, resident, mach):
     """Seconds that a step's bytes take; a load is also bound by what is in flight (as `timing.load_seconds`)."""
     port = spans[c, column]
-    seconds = max(port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE])
+    seconds = max(
+        port / mach[M_PORT], spans[c, column + 1] / mach[M_DEVICE], spans[c, column + 2] / mach[M_CACHE]
+    )
     if column != P_STORED and port > 0.0:
         flight = port * stages if resident == 0.0 else max(resident, port * (stages - 1))
         seconds = max(seconds, port * mach[M_LATENCY] / flight)
@@ -206,29 +225,40 @@ def transfer_seconds(spans, c, column, stages, resident, mach):
 @kernel("float64(float64[:,::1], int64, int64, float64[::1])", borrows=True)
 def first_seconds(spans, c, deepest, mach):
     """Seconds of the first load, of class `c` and of every step: its own bytes are all that is in flight."""
-    port, device = spans[deepest, P_LOADED], spans[deepest, P_LOADED + 1]
+    port, device, cache = spans[deepest, P_LOADED], spans[deepest, P_LOADED + 1], spans[deepest, P_LOADED + 2]
     if c < deepest:
         port += spans[c, P_LOADED]
         device += spans[c, P_LOADED + 1]
-    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE])
+        cache += spans[c, P_LOADED + 2]
+    seconds = max(port / mach[M_PORT], device / mach[M_DEVICE], cache / mach[M_CACHE])
     return max(seconds, mach[M_LATENCY]) if port > 0.0 else 0.0
 
 
+@kernel("float64(int64[:,::1], int64[:,::1], int64, int64, int64[::1], float64[:,::1])", borrows=True)
+def tiles_along(loops, rows, o, j, extents, spans):
+    """By how many tiles what all iterations of a loop do is divided, for what one does on the busiest core.
+
+    Where cores are split over it, the busiest one has whole tiles alone; else the mean is over the ragged one too.
+    """
+    loop = rows[o, j]
+    if spans[j + 1, P_COPIES] > spans[j, P_COPIES]:
+        return extents[loops[loop, LOOP_DIM]] / loops[loop, LOOP_STEP]
+    return float(loops[loop, LOOP_TRIPS])
+
+
 @kernel(
-    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    " int64, int64, float64[:,::1])",
+    "void(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64[::1], int64[:,::1], int64[:,::1], int64[:,::1],"
+    " int64[:,::1], int64, int64, float64[:,::1])",
     borrows=True,
 )
-def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spans):
+def add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, deepest, loaded, spans):
     """Add what operator `o` moves to the steps that it is part of, `deepest` loops deep: means over its tiles.
 
     ``loaded``: the column of its loads.
     """
     for a in range(ops[o, OP_FIRST], ops[o, OP_END]):
         t = acc[a, ACC_TENSOR]
-        bits, partial = ten[t, TEN_BITS], ten[t, TEN_PARTIAL]
-        into = counts[a, READS] * bits + counts[a, PARTIAL_READS] * partial
-        out = counts[a, WRITES] * bits + counts[a, PARTIAL_WRITES] * partial
+        into, out = counts[a, X_IN], counts[a, X_OUT]
         if into + out == 0:
             continue
         r = 0 if acc[a, ACC_FIXED] >= 0 else work[W_EFFECTIVE0, a]
@@ -236,12 +266,18 @@ def add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, loaded, spa
             r = work[W_LENGTH, o]
         times = 8.0
         for j in range(r):
-            times *= loops[rows[o, j], LOOP_TRIPS]
+            if acc[a, ACC_TOUCH] >> loops[rows[o, j], LOOP_DIM] & 1:
+                times *= tiles_along(loops, rows, o, j, extents, spans)
+            else:
+                times *= loops[rows[o, j], LOOP_TRIPS]
         r = min(r, deepest)
+        copies = spans[r, P_COPIES] / times
         spans[r, loaded] += into / times
-        spans[r, loaded + 1] += into / times * spans[r, P_COPIES]
+        spans[r, loaded + 1] += counts[a, X_DRAM_IN] * copies
+        spans[r, loaded + 2] += into * copies
         spans[r, P_STORED] += out / times
-        spans[r, P_STORED + 1] += out / times * spans[r, P_COPIES]
+        spans[r, P_STORED + 1] += counts[a, X_DRAM_OUT] * copies
+        spans[r, P_STORED + 2] += out * copies
 
 
 @kernel("int64(int64[:,::1], int64[:,::1], int64, int64, int64)", borrows=True)
@@ -291,20 +327,24 @@ def estimate(
         for j in range(deepest):
             loop = rows[o, j]
             d = loops[loop, LOOP_DIM]
-            whole *= -(-length[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
+            padded = -(-length[d] // unit[d]) * unit[d] / loops[loop, LOOP_STEP]
             length[d] = loops[loop, LOOP_STEP]
-            steps *= loops[loop, LOOP_TRIPS]
             leading = leading and (independent >> d & 1) != 0
             share = split[d] if leading else 1
             spans[j + 1, P_COPIES] = spans[j, P_COPIES] * share
             spans[j + 1, P_VISITS] = spans[j, P_VISITS] * -(-loops[loop, LOOP_TRIPS] // share)
+            along = tiles_along(loops, rows, o, j, extents, spans)
+            steps *= along
+            whole *= along if share > 1 else padded
         for x in range(ops[o, OP_DOMAIN], ops[o, OP_DOMAIN_END]):  # the mean over its tiles
             d = axes[x, AXIS_D0]
             whole_axis = axis_sum(axes, x, rows[o], deepest, loops, extents)
             length[d] = -(-whole_axis // -(-extents[d] // length[d]))
             length[axes[x, AXIS_D1]] = 1
-        add_bursts(ops, acc, ten, o, loops, rows, work, counts, deepest, P_LOADED, spans)
-        inner = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows) / steps
+        add_bursts(ops, acc, ten, o, extents, loops, rows, work, counts, deepest, P_LOADED, spans)
+        inner = (
+            registers_bytes(ops, acc, axes, ten, mat, o, float(points[o]), held, length, loops, rows) / steps
+        )
         busy = vector[o] * np.ceil(points[o] / steps / mach[M_LANES])
         if ops[o, OP_RESCALE]:
             busy += rescale * mach[M_RESCALE] / steps / mach[M_LANES]
@@ -321,14 +361,18 @@ def estimate(
                 depth = work[W_LENGTH, after]
                 if depth > deepest or shared_loops(rows, work, o, after, depth) < depth:
                     break
-                add_bursts(ops, acc, ten, after, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans)
+                add_bursts(
+                    ops, acc, ten, after, extents, loops, rows, work, counts, deepest, P_TAIL_LOADED, spans
+                )
                 inner += (
-                    registers_bytes(ops, acc, ten, after, float(points[after]), held, length, loops, rows)
+                    registers_bytes(
+                        ops, acc, axes, ten, mat, after, float(points[after]), held, length, loops, rows
+                    )
                     / steps
                 )
                 iterations = 1.0
                 for j in range(depth):
-                    iterations *= loops[rows[o, j], LOOP_TRIPS]
+                    iterations *= tiles_along(loops, rows, o, j, extents, spans)
                 tail_s += vector[after] * np.ceil(points[after] / iterations / mach[M_LANES]) / mach[M_CLOCK]
                 tail_depth = min(tail_depth, depth)
                 after += 1
@@ -344,7 +388,7 @@ def estimate(
         work_s = max(work_s, inner / mach[M_ONCHIP])
         # Every step, then what the changes of the outer loops add to one of them each.
         each = 0.0
-        for column in range(P_LOADED, P_RESIDENT, 2):
+        for column in range(P_LOADED, P_RESIDENT, MOVED_COLUMNS):
             each += transfer_seconds(spans, deepest, column, stages, resident, mach)
         base = transfer_seconds(spans, deepest, P_LOADED, stages, resident, mach)
         busiest = max(work_s, each)
@@ -355,10 +399,10 @@ def estimate(
             # A tail loads before the last step of the loops inside, and stores after it: at two steps in the same term.
             together = visits == 2.0 * spans[c, P_VISITS]
             waiting = 0.0
-            for column in range(P_LOADED, P_RESIDENT, 2):
+            for column in range(P_LOADED, P_RESIDENT, MOVED_COLUMNS):
                 if c < deepest - 1:
-                    spans[c, column] += spans[c + 1, column]
-                    spans[c, column + 1] += spans[c + 1, column + 1]
+                    for part in range(column, column + MOVED_COLUMNS):
+                        spans[c, part] += spans[c + 1, part]
                 more = transfer_seconds(spans, c, column, stages, resident, mach)
                 alone = c == 0 and (
                     (o == 0 and column == P_LOADED) or (after == operators and column == P_STORED)

@@ -36,7 +36,7 @@ def choose(problem: Problem, group: FusionGroup) -> Mapping:
     machine = problem.machine.accelerator
     several = len(machine.buffers) > 1
     found = _together(problem, group) if several else settle(problem, Knobs(problem, group))
-    unknown = unknown_levels(group, machine)
+    unknown = unknown_levels(group, machine) if group.levels else []
     return replace(found, notes=(*unknown, *found.notes)) if unknown else found
 
 
@@ -60,7 +60,9 @@ def _inwards(problem: Problem, group: FusionGroup, spare: Sequence[int]) -> Mapp
     """A mapping of every buffer, the outermost first; ``spare`` bytes of each are left free."""
     machine = problem.machine
     base = _flat(problem.base, machine.around[0].levels)
-    outermost = replace(problem, machine=machine.around[0], base=base, arrays=pack(base))
+    outermost = replace(
+        problem, machine=machine.around[0], base=base, arrays=pack(base, problem.arrays.widest)
+    )
     knobs = Knobs(outermost, of_buffer(group, machine.accelerator, 0))
     found = settle(outermost, knobs, spare_bytes=spare[0])
     for number in range(1, len(spare)):
@@ -105,7 +107,7 @@ def _around(problem: Problem, machine: Machine, found: Mapping) -> Problem:
         space=replace(problem.space, extents=found.tiles[-1], barred=pairs),
         machine=machine,
         base=base,
-        arrays=pack(base),
+        arrays=pack(base, problem.arrays.widest),
         barred=barred,
         around=Around(
             nest,

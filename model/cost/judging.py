@@ -12,12 +12,16 @@ from .candidate import (
     L_CAPACITY,
     L_CORES,
     L_DOUBLE,
+    L_FAR,
     L_LEVELS,
+    L_NEAR,
     L_REGISTERS,
     L_ROOM,
+    L_SHARE,
     L_STAGES,
     P_RESIDENT,
     S_COST,
+    S_FETCHED,
     S_FOOTPRINT,
     S_MISFIT,
     S_REFETCH,
@@ -34,7 +38,8 @@ from .estimate import estimate, resident_bytes, split_cores
 from .footprint import (
     buffer_peak,
 )
-from .retention import hoist, register_reach, traffic_bits
+from .hits import X_DRAM_IN, X_DRAM_OUT, X_PLAIN_IN, X_PLAIN_OUT, cross
+from .retention import hoist, register_reach
 from .sweep import (
     ACC_DEPTH1,
     ACC_OPERATOR,
@@ -91,7 +96,8 @@ def judge(
 ):  # fmt: skip
     """Score one tree with its tiles: does it fit, at how many stages, how long, how much traffic.
 
-    The seconds are an estimate; the walk over the steps is done once, for the mapping that wins.
+    The seconds are an estimate; the walk over the steps is done once, for the mapping that wins. ``counts`` int64[
+    accesses, CROSSED] of `hits.cross`.
     """
     rescale = prepare(ops, acc, axes, ten, extents, loops, path, lengths, 1, 2, points, rows, work)
     for a in range(acc.shape[0]):
@@ -131,9 +137,7 @@ def judge(
         rows,
         work,
     )
-    bits = 0
     for a in range(acc.shape[0]):
-        bits += traffic_bits(counts[a], ten[acc[a, ACC_TENSOR]])
         if acc[a, ACC_WRITE] and asked[a, A_WIDE] == 0 and leaves_sums(ops, acc, ten, a, loops, rows, work):
             o, t = acc[a, ACC_OPERATOR], acc[a, ACC_TENSOR]
             elements = tile_elements(acc, a, axes, rows[o], asked[a, A_LEAST], loops, extents)
@@ -142,6 +146,14 @@ def judge(
     if score[S_MISFIT] > 0.0:
         return
     split_cores(ops, loops, path, lengths, independent, int(limits[L_CORES]), split)
+    cross(
+        ops, acc, axes, ten, extents, loops, rows, work, split, int(limits[L_NEAR]), int(limits[L_FAR]),
+        int(limits[L_SHARE]), counts,
+    )  # fmt: skip
+    bits, fetched = 0, 0
+    for a in range(acc.shape[0]):
+        bits += counts[a, X_DRAM_IN] + counts[a, X_DRAM_OUT]
+        fetched += counts[a, X_PLAIN_IN] + counts[a, X_PLAIN_OUT]
     # Sums that wait in the registers for their next terms wait together, beside each other.
     unfinished, returns, used, live = 0.0, 0.0, 1.0, 0.0
     for d in range(extents.size):
@@ -173,6 +185,7 @@ def judge(
     excess = max(0.0, unfinished - limits[L_REGISTERS])
     seconds += 2.0 * excess * returns / (width if excess > capacity - peak else mach[M_ONCHIP])
     score[S_TRAFFIC] = bits
+    score[S_FETCHED] = fetched
     score[S_FOOTPRINT] = peak
     score[S_SECONDS] = seconds
     score[S_COST] = seconds + bits / 64.0 / width

@@ -72,10 +72,6 @@ class Knobs:
             self.notes.append(
                 f"sparsity {group.sparsity!r} is not simulated: MACs and bytes are counted dense"
             )
-        if group.recompute:
-            self.notes.append(
-                f"recompute is not simulated: {', '.join(group.recompute)} are kept as the groups say"
-            )
         if group.halo and not problem.space.still and _windows(problem):
             self.notes.append(
                 "no window of this group can be joined: what it reads stays whole along that axis"

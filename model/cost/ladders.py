@@ -18,6 +18,7 @@ from .nest import OUTER, WindowAxis
 from .problem import Problem
 from .tree import paths
 
+_SHARES = 8  # how often the cores are halved, thirded and so on for the pieces of a dim
 _PERMUTED = 4  # dims whose loop order is searched; further ones keep their order, innermost
 
 
@@ -117,15 +118,21 @@ def ladders(
 
 
 def single_sizes(problem: Problem, knobs: Knobs, units: list[int]) -> NDArray[np.int64]:
-    """Per dim the sizes that are tried by itself, 0 after the last: none where the user set one."""
-    extents = problem.space.extents
+    """Per dim the sizes that are tried by itself, 0 after the last: none where the user set one.
+
+    Of dims that cores can be split over also as many pieces as all cores, a half of them, and so on.
+    """
+    extents, cores = problem.space.extents, problem.machine.cores
+    reduced = {d for operator in problem.space.operators for d in operator.reductions}
+    shares = [cores // parts for parts in range(1, _SHARES + 1) if cores // parts > 1]
     looped = set(range(len(extents)))
     if knobs.tree is not None:
         looped = {d for _, dims in paths(knobs.tree) for d in dims}
-    rows = [
-        _sizes(extent, units[d], True) if d in looped and d not in knobs.tile and extent > 1 else []
-        for d, extent in enumerate(extents)
-    ]
+    rows: list[list[int]] = []
+    for d, extent in enumerate(extents):
+        free = d in looped and d not in knobs.tile and extent > 1
+        dealt = {-(-extent // share) for share in shares if share < extent and d not in reduced}
+        rows.append(sorted(dealt.union(_sizes(extent, units[d], True))) if free else [])
     out = np.zeros((len(rows), max((len(row) for row in rows), default=0) + 1), np.int64)
     for d, row in enumerate(rows):
         out[d, : len(row)] = row

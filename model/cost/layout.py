@@ -21,7 +21,10 @@ _TOO_LARGE = "the counts of this group do not fit 64-bit integers"
 
 @dataclass(frozen=True, slots=True)
 class NestArrays:
-    """One nest as int64 arrays; columns are named in `sweep.py`. Writable, because kernels are declared so."""
+    """One nest as int64 arrays; columns are named in `sweep.py`. Writable, because kernels are declared so.
+
+    ``widest``: the most bits that an element moves as, which counts leave room for.
+    """
 
     ops: Ints
     acc: Ints
@@ -33,6 +36,7 @@ class NestArrays:
     lengths: Ints
     levels: int
     stages: Ints
+    widest: int
 
     @property
     def buffers(self) -> int:
@@ -110,13 +114,13 @@ class _Shapes:
         return self._numbers.setdefault(key, len(self._numbers))
 
 
-def pack(nest: Nest) -> NestArrays:
-    """Arrays of `nest`.
+def pack(nest: Nest, widest: int = 64) -> NestArrays:
+    """Arrays of `nest`, of which an element moves as `widest` bits at most: 64, or a sector.
 
     Raises
     ------
     OverflowError
-        Where the points of an operator, with the loops of others that it stands under, times 64 bits and the
+        Where the points of an operator, with the loops of others that it stands under, times `widest` and the
         number of accesses, reach 2**62.
     ValueError
         Where the nest breaks its own rules (operators of a loop not consecutive, a dim in two axes).
@@ -167,7 +171,7 @@ def pack(nest: Nest) -> NestArrays:
         )
         for i, t in enumerate(nest.tensors)
     ]  # fmt: skip
-    loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows])
+    loops, path, lengths = _paths(nest, [row[k.ACC_ELEMENTS] for row in acc_rows], widest)
     return NestArrays(
         ops=np.array(op_rows, np.int64).reshape(-1, k.OP_COLUMNS),
         acc=np.array(acc_rows, np.int64).reshape(-1, k.ACC_DEPTH0 + max(2, levels)),
@@ -179,6 +183,7 @@ def pack(nest: Nest) -> NestArrays:
         lengths=lengths,
         levels=levels,
         stages=np.array((nest.stages, *nest.inner_stages), np.int64),
+        widest=widest,
     )
 
 
@@ -214,7 +219,7 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
         _operator_row(nest, op, end - len(op.reads) - len(op.writes), end, (begin, stop))
         for op, end, begin, stop in zip(nest.operators, ends, *domains, strict=True)
     ]
-    loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist())
+    loops, path, lengths = _paths(nest, acc[:, k.ACC_ELEMENTS].tolist(), base.widest)
     return NestArrays(
         ops=np.array(rows, np.int64).reshape(-1, k.OP_COLUMNS),
         acc=acc,
@@ -226,10 +231,11 @@ def repack(base: NestArrays, nest: Nest) -> NestArrays:
         lengths=lengths,
         levels=base.levels,
         stages=np.array((nest.stages, *nest.inner_stages), np.int64),
+        widest=base.widest,
     )
 
 
-def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
+def _paths(nest: Nest, elements: list[int], widest: int) -> tuple[Ints, Ints, Ints]:
     """Loops, paths and their lengths; refuses what could overflow."""
     extents = nest.extents
     paths: list[list[int]] = []
@@ -244,7 +250,7 @@ def _paths(nest: Nest, elements: list[int]) -> tuple[Ints, Ints, Ints]:
     for operator, chain in zip(nest.operators, paths, strict=True):
         dims = set(operator.dims).union([nest.loops[loop][0] for loop in chain])
         bound += prod([extents[d] for d in dims]) * (len(operator.reads) + len(operator.writes) + 1)
-    if bound * 64 >= _LIMIT or len(extents) > 62:
+    if bound * widest >= _LIMIT or len(extents) > 62:
         raise OverflowError(_TOO_LARGE)
     rows: list[tuple[int, ...]] = [(0, 1, 1, 0, 0, 1)] * max(1, len(nest.loops))
     splits = dict(nest.splits)

@@ -16,6 +16,8 @@ from . import candidate as n
 from . import cycles as c
 from . import search_kernels as s
 from . import sweep as k
+from .crossing import sectors_and_share
+from .hits import CROSSED, WIDE_LOOPS
 from .knobs import Knobs
 from .ladders import bundles_of, ladders, orders_of, single_sizes, units_of
 from .layout import NestArrays, repack
@@ -30,6 +32,11 @@ _EVALUATIONS = 1200  # of the search, per group
 # Tiles drawn anew, by how many contractions there are (none, one, several); of how many each is the best; evaluations
 # to polish one.
 _DRAWS, _TRIES, _POLISHED = (1, 3, 6), 96, 160
+_DRAWS_SPLIT, _POLISHED_SPLIT = (
+    (1, 5, 6),
+    240,
+)  # where a group has several cores: how they are dealt is one more choice
+_WALKED = 60  # walks to polish the best one of several contractions
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,7 @@ def _limits(problem: Problem, knobs: Knobs, sums_held: bool) -> NDArray[np.float
     out[n.L_LISTED] = len(knobs.order)
     out[n.L_FURTHER] = problem.level > 0
     out[n.L_LEVELS] = 2 if machine.levels == 2 else 0
+    out[n.L_NEAR], out[n.L_FAR], out[n.L_SHARE] = sectors_and_share(machine.accelerator)
     return out
 
 
@@ -189,7 +197,7 @@ def best_mapping(
     s.assess(
         ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
         np.array(units, np.int64), held, problem.mat, problem.rate, problem.vector, figures, independent, limits,
-        np.zeros((acc.shape[0], 4), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
+        np.zeros((acc.shape[0], CROSSED), np.int64), np.zeros(ops.shape[0], np.int64), np.zeros_like(path),
         np.zeros((k.WORK_ROWS, max(acc.shape[0], ops.shape[0]) + 2), np.int64), arrays.extents.copy(), split,
         np.zeros((2 * path.shape[1] + 2, n.SPAN_COLUMNS)), tile, score, 0.0,
     )  # fmt: skip
@@ -230,7 +238,9 @@ def _polished(
     contractions = sum(role is not None for role in problem.roles)
     least = np.inf
     start, fits, begin = tile.copy(), score.copy(), best
-    for draw in range(_DRAWS[min(2, contractions)] + 1):
+    several = problem.machine.cores > 1
+    draws, budget = (_DRAWS_SPLIT, _POLISHED_SPLIT) if several else (_DRAWS, _POLISHED)
+    for draw in range(draws[min(2, contractions)] + 1):
         trial, mark, number = start.copy(), fits.copy(), begin
         if draw:
             number = s.scatter(
@@ -240,7 +250,7 @@ def _polished(
             )  # fmt: skip
         s.polish(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
-            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _POLISHED,
+            unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, budget, False,
             floor, trial, mark,
         )  # fmt: skip
         # Fitting and needless refetches are the score's; among equals the walk decides.
@@ -251,9 +261,20 @@ def _polished(
             cost = s.walked_cost(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[number], asked,
                 unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark.copy(),
+                floor,
             )  # fmt: skip
         if not draw or mark[n.S_MISFIT] < score[n.S_MISFIT] or cost < s.WORTH * least:
             tile[:], score[:], best, least = trial, mark, number, cost
+    if (
+        contractions > 1
+    ):  # their steps alternate: the estimate is off by some percent, so the walk has the last word
+        score[n.S_COST] = least
+        s.polish(
+            ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked, unit,
+            held, problem.mat, problem.rate, problem.vector, figures, independent, limits, sizes, _WALKED, True, floor,
+            tile, score,
+        )  # fmt: skip
+        least = float(score[n.S_COST])
     # A small last piece costs more than its share: even cuts, and one cut fewer, by the walk.
     for d in np.flatnonzero(sizes[:, 0] > 0).tolist() if problem.around is None else []:
         extent = problem.space.extents[d]
@@ -266,8 +287,9 @@ def _polished(
             cost = s.walked_cost(
                 ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked,
                 unit, held, problem.mat, problem.rate, problem.vector, figures, independent, limits, trial, mark,
+                floor,
             )  # fmt: skip
-            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_TRAFFIC]
+            fits = mark[n.S_MISFIT] == 0.0 and not 0.0 < floor < mark[n.S_FETCHED]
             if fits and cost < s.WORTH * least:
                 tile[:], score[:], least = trial, mark, cost
     return best
@@ -279,9 +301,9 @@ def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np
     if knobs.tree is None:
         given = 0 if problem.around is None else len(problem.around.loops)
         path = np.zeros((operators, max(map(len, problem.outside)) + dims + 1), np.int64)
-        loops = np.zeros((given + operators * dims + 1, k.LOOP_COLUMNS), np.int64)
+        loops = np.zeros((given + operators * dims + 1, WIDE_LOOPS), np.int64)
         if problem.around is not None:
-            loops[:given] = problem.around.loops
+            loops[:given, : k.LOOP_COLUMNS] = problem.around.loops
             for o, outer in enumerate(problem.outside):
                 path[o, : len(outer)] = outer
         return path, np.zeros(operators, np.int64), loops
@@ -290,7 +312,7 @@ def _room(problem: Problem, knobs: Knobs) -> tuple[NDArray[np.int64], NDArray[np
     count = 1 + max((loop for loops, _ in chains for loop in loops), default=-1)
     path = np.zeros((operators, longest + 1), np.int64)
     lengths = np.array([len(loops) for loops, _ in chains], np.int64)
-    loops = np.zeros((count, k.LOOP_COLUMNS), np.int64)
+    loops = np.zeros((count, WIDE_LOOPS), np.int64)
     loops[:, k.LOOP_FIRST] = operators
     for o, (numbers, over) in enumerate(chains):
         path[o, : len(numbers)] = numbers

@@ -197,9 +197,7 @@ class Operands:
         owner = np.repeat(np.arange(len(operators)), lengths)
         place = np.arange(owner.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         tensor = np.fromiter(chain.from_iterable(self.touched), np.int64, owner.size)
-        root = np.arange(len(graph.tensors))
-        for view, viewed in views(graph, range(len(operators))).items():
-            root[view] = viewed
+        root = np.array(graph.roots, np.int64)
         alike, structure = np.array(self.alike, np.int64), np.array(self.structure, np.int64)
         reading = working[owner] & (place < reads[owner])
         writing = working[owner] & ~reading
@@ -245,7 +243,7 @@ def _counted(at: NDArray[np.int64], *columns: NDArray[np.int64]) -> list[tuple[i
     return list(zip(at[first].tolist(), times.tolist(), strict=True))
 
 
-def views(graph: OperatorGraph, members: range | tuple[int, ...]) -> dict[int, int]:
+def views(graph: OperatorGraph, members: tuple[int, ...]) -> dict[int, int]:
     """Per view output among `members` the tensor that it views, through chains of views."""
     alias: dict[int, int] = {}
     for index in members:
@@ -295,6 +293,8 @@ def _structures(
             if access.whole:
                 row.append((access.addressed,))
         row.extend([alike[tensor] for tensor in tensors])
+        if op.runs:  # what its nested graphs are, no more is known of here
+            row.append((graph.digest, graph.bindings, op.identity or op.name, op.runs))
         if len(set(tensors)) < len(tensors):
             row.append(tuple([tensors.index(tensor) for tensor in tensors]))
         out.append(keys.setdefault(tuple(row), len(keys)))

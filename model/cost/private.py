@@ -72,7 +72,9 @@ def held_tile(
     unit = problem.machine.accelerator.matrix_unit
     sums = [d for d in role.outer if any(d in op.reductions for op in problem.base.operators)]
     batch = [d for d in role.outer if d not in sums]
-    held = dict.fromkeys(role.outer, 1)
+    # Where outputs are stationary the window of a tile stays for all its taps, while the other sums stream.
+    windowed = unit is None or unit.kind == "tensor-core" or unit.dataflow == "output-stationary"
+    held = dict.fromkeys(batch if windowed else role.outer, 1)
 
     def spread(dims: tuple[int, ...], room: int) -> None:
         for d in reversed(dims):
@@ -84,11 +86,11 @@ def held_tile(
         rows, columns = (64, 32) if unit is not None else (8, 8)
         spread(role.m, rows)
         spread(role.n, columns)
-        return held, [*sums, *role.k], [*batch, *role.m, *role.n]
+        return held, list(role.k), [*batch, *role.m, *role.n]
     if unit.dataflow == "output-stationary":
         spread(role.m, unit.rows)
         spread(role.n, unit.columns)
-        return held, [*sums, *role.k], [*batch, *role.m, *role.n]
+        return held, list(role.k), [*batch, *role.m, *role.n]
     if unit.dataflow == "weight-stationary":
         spread(role.n, unit.columns)
         spread(role.k, unit.rows)

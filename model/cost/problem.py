@@ -177,7 +177,8 @@ def pose(
         space=space,
         machine=machine,
         base=base,
-        arrays=pack(base),
+        # A run of one element may move as a sector and touch one more.
+        arrays=pack(base, max(64, 16 * max(level.access_bytes for level in machine.accelerator.memory))),
         roles=tuple(roles),
         mat=mat,
         rate=rate,

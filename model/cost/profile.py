@@ -23,7 +23,9 @@ def service_phases(result: CostResult) -> NDArray[np.void]:
     DRAM traffic, exactly.
     """
     # Joined as bytes: numpy joins structured arrays field by field, a hundred times slower.
-    parts = [group.phases.view(np.uint8) for group in result.groups if len(group.phases)]
+    parts = [
+        group.phases.view(np.uint8) for i in result.launched() if len((group := result.groups[i]).phases)
+    ]
     out = np.concatenate(parts).view(PHASE_DTYPE) if parts else np.zeros(0, PHASE_DTYPE)
     out.setflags(write=False)
     return out

@@ -6,6 +6,7 @@ Knows how groups are solved and how a cache passes tensors from one to the next;
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 
 from ..graph.graph import OperatorGraph
 from ..hardware.accelerator import Accelerator
-from ..plan.plan import FusionGroup
-from .operands import Operands, views
-from .result import CostRequest, GroupResult, Totals
+from ..plan.plan import FusionGroup, Plan
+from ..plan.recompute import Replayed, replays, written_down
+from .operands import Operands
+from .result import CostRequest, GroupResult, SavedTensor, Totals
 from .reuse import Touch, held
+from .saved import peak_bytes, saved_tensors
 from .solution import Solution
 from .solve import Prepared
 from .sums import Sums
@@ -29,17 +32,28 @@ _REMEMBERED = 10_000  # solved groups, some 10 kB each, before a cache starts an
 class Facts:
     """What a graph is, whatever the plan: its operands, names, and structural keys of groups."""
 
-    def __init__(self, graph: OperatorGraph, keys: dict[object, int]) -> None:
+    def __init__(self, graph: OperatorGraph, keys: dict[object, int], again: Replayed | None = None) -> None:
         self.graph = graph
         self.operands = Operands(graph, keys)
+        self._again = again  # what the last operators and tensors are copies of
 
-    @cached_property
-    def root(self) -> list[int]:
+    def originals(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """Operators as the graph of the request numbers them."""
+        return members if self._again is None else tuple([self._again.operators[i] for i in members])
+
+    def original(self, tensor: int) -> int:
+        """A tensor as the graph of the request numbers it."""
+        return tensor if self._again is None else self._again.tensors[tensor]
+
+    def original_tensors(self, members: tuple[int, ...]) -> tuple[int, ...]:
+        """`tensors`, as the graph of the request numbers them."""
+        found = self.tensors(members)
+        return found if self._again is None else tuple([self.original(i) for i in found])
+
+    @property
+    def root(self) -> tuple[int, ...]:
         """Per tensor the one that it is a view of; itself where it is none."""
-        out = list(range(len(self.graph.tensors)))
-        for view, viewed in views(self.graph, range(len(self.graph.operators))).items():
-            out[view] = viewed
-        return out
+        return self.graph.roots
 
     @cached_property
     def final(self) -> frozenset[int]:
@@ -49,7 +63,7 @@ class Facts:
     def leaf_name(self, index: int) -> str:
         """An operator's name as loop trees write it."""
         operator = self.graph.operators[index]
-        return plain_name(operator.name, f"{operator.op_type}_{operator.index}")
+        return plain_name(operator.name, f"{operator.op_type}_{self.originals((index,))[0]}")
 
     def tensors(self, members: tuple[int, ...]) -> tuple[int, ...]:
         """`solution.tensors_of`: the tensors of a group in order of first use."""
@@ -97,6 +111,8 @@ class GroupCache:
         self._prepared: dict[int, tuple[Solution, Prepared]] = {}
         self._held: dict[tuple[int, frozenset[int], frozenset[int]], Solution] = {}
         self.evaluated = 0
+        # The last graph in which something is computed again, by what it is made of.
+        self._again: tuple[object, Scope] | None = None
 
     def scope(self, request: CostRequest) -> Scope:
         """What requests of one graph, machine and precision share."""
@@ -108,6 +124,7 @@ class GroupCache:
         if remembered > max(_REMEMBERED, 4 * len(request.graph.operators)):
             self._solutions.clear()
             self._scopes.clear()
+            self._again = None
             self.launched.clear()
             self._prepared.clear()
             self._held.clear()
@@ -119,6 +136,34 @@ class GroupCache:
             solutions = self._solutions.setdefault(key, {})
             self._scopes[key] = Scope(self._facts, self._graphs, solutions, machine, request.precision)
         return self._scopes[key]
+
+    def run_of(self, request: CostRequest, scope: Scope) -> Run:
+        """What `request` launches: its groups, and what they compute again."""
+        found = replays(request.graph, request.plan)
+        if not found.operators:
+            return Run(request.plan, scope, kept=found.kept)
+        key = (
+            scope.graph_number,
+            scope.machine,
+            scope.precision,
+            found.operators,
+            found.outputs,
+            found.readers,
+        )
+        known = self._again if self._again is not None and self._again[0] == key else None
+        again = written_down(
+            request.graph, request.plan, found, None if known is None else known[1].facts.graph
+        )
+        if known is None:
+            self._graphs += 1
+            facts = Facts(again.graph, self._keys, again)
+            copied = Scope(facts, self._graphs, scope.solutions, scope.machine, scope.precision)
+            known = self._again = (key, copied)
+        known[1].unfused, known[1].baseline = (
+            scope.unfused,
+            scope.baseline,
+        )  # nothing is computed again in these
+        return Run(again.plan, known[1], again.order, again.replays, found.kept)
 
     def solution(self, scope: Scope, group: FusionGroup) -> Solution:
         """The solution of one group, solved where its structure is new."""
@@ -241,6 +286,58 @@ class Scope:
             known = self._touches[members] = (solution, row)
         return known[1]
 
-    def totals(self, sums: Sums) -> Totals:
-        """CONTRACT's totals of a plan's sums."""
-        return sums.totals(self.compulsory_bytes, self.intermediate_bytes, self.unfused)
+    def totals(self, sums: Sums, held_bytes: int | None = None) -> Totals:
+        """CONTRACT's totals of a plan's sums; ``held_bytes`` for the backward pass, None: as the unfused plan does."""
+        if held_bytes is None:
+            graph = self.facts.graph
+            held_bytes = Run(Plan.unfused(len(graph.operators)), self).saved(graph)[1]
+        totals = sums.totals(self.compulsory_bytes, self.intermediate_bytes, self.unfused)
+        return replace(totals, saved_activation_bytes=held_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is launched for a request.
+
+    Attributes
+    ----------
+    plan, scope : of the request; where something is computed again, of the graph with its replays written down.
+    order : launch order of the plan's groups; empty: as they stand.
+    replays : per group the one that it runs again, else -1; empty: none does.
+    kept : pairs (tensor that the plan would compute again and that stays saved, why).
+    """
+
+    plan: Plan
+    scope: Scope
+    order: tuple[int, ...] = ()
+    replays: tuple[int, ...] = ()
+    kept: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def launches(self) -> Sequence[int]:
+        """Indices of the plan's groups in launch order."""
+        return self.order or range(len(self.plan.groups))
+
+    def again(self) -> NDArray[np.bool_] | None:
+        """bool[groups] in launch order: which are replays; None where none is."""
+        return np.array([self.replays[i] >= 0 for i in self.order], np.bool_) if self.order else None
+
+    def saved(self, graph: OperatorGraph) -> tuple[list[SavedTensor], int]:
+        """What is held for the backward pass of `graph`, and the most of it at one time, in bytes."""
+        if graph.forward is None:
+            return [], 0
+        own, facts = self.scope.facts.graph, self.scope.facts
+        first, last = len(graph.tensors), len(own.tensors)
+        copied = {root for tensor in range(first, last) if (root := own.roots[tensor]) >= first}
+        forward = np.zeros(len(own.operators), np.bool_)
+        forward[: len(graph.operators)] = graph.forward
+        saved = saved_tensors(
+            own,
+            self.plan,
+            self.launches,
+            forward,
+            (*graph.saved, *sorted(copied)),
+            lambda tensor, precision: facts.operands.bits(tensor, precision or self.scope.precision),
+        )
+        shown = [replace(one, tensor=facts.original(one.tensor)) for one in saved]
+        return shown, peak_bytes(saved, self.launches)

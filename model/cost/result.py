@@ -6,6 +6,7 @@ here computes anything that needs a kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -115,6 +116,10 @@ class GroupResult:
     split_reduction : cores that share the sums over a reduced dim.
     spill_bytes : written and read back for want of room, from the registers and from the buffer; ``spill_to``: where,
         "" where nothing spills.
+    resident : (tensor, bytes of its tiles) in the buffer at the peak, the largest first; tensor -1 for what operators
+        that write over an input need not hold twice. Their sum is the buffer's footprint.
+    replays : the group of the plan whose operators run again here, for tensors that are computed again instead of
+        saved; -1 for a group of the plan itself. Its MACs are all recomputed, and no operator bytes are due to it.
     """
 
     operators: tuple[int, ...]
@@ -156,6 +161,8 @@ class GroupResult:
     spill_bytes: int
     spill_to: str
     warnings: tuple[tuple[str, str, str], ...] = ()
+    replays: int = -1
+    resident: tuple[tuple[int, int], ...] = ()
 
     @property
     def feasible(self) -> bool:
@@ -178,7 +185,11 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the groups, and the two primary metrics. Field names are CONTRACT's `totals`."""
+    """Sums over the groups, and the two primary metrics. Field names are CONTRACT's `totals`.
+
+    ``saved_activation_bytes``: the most that is held at one time of what the forward pass leaves for the backward pass
+    of a training step, and of what is computed again for it (`cost/saved.py`); 0 where nothing is trained.
+    """
 
     latency_s: float
     launches: int
@@ -205,14 +216,30 @@ class Totals:
     feasible: bool
     bottleneck: str
     bottleneck_gain: float
+    saved_activation_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTensor:
+    """A tensor that is held for the backward pass: from group ``made`` to group ``last``, indices in the result."""
+
+    tensor: int
+    bytes: int
+    made: int
+    last: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class CostResult:
     """The whole graph under one plan, and the unfused plan beside it.
 
-    ``baseline`` is None where the unfused plan was not asked for and nobody had solved it yet.
-    ``seconds`` is how long the computation took; ``evaluated`` how many groups were not in the cache.
+    Attributes
+    ----------
+    groups : those of the plan, as the plan orders them; behind them the replays, if any (`GroupResult.replays`).
+    order : indices of ``groups`` in the order of their launches; empty: as they stand.
+    saved : what is held for the backward pass of a training step; a tensor that is computed again: from its replay on.
+    baseline : None where the unfused plan was not asked for and nobody had solved it yet.
+    seconds : how long the computation took; ``evaluated``: how many groups were not in the cache.
     """
 
     request: CostRequest
@@ -222,3 +249,9 @@ class CostResult:
     warnings: tuple[tuple[str, str, str], ...]
     seconds: float
     evaluated: int
+    order: Sequence[int] = ()
+    saved: tuple[SavedTensor, ...] = ()
+
+    def launched(self) -> Sequence[int]:
+        """Indices of ``groups`` in the order of their launches."""
+        return self.order or range(len(self.groups))

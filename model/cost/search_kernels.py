@@ -12,17 +12,18 @@ from ..compiled import kernel
 from .candidate import (
     P_RESIDENT,
     S_COST,
+    S_FETCHED,
     S_FLOOR,
     S_MISFIT,
     S_REFETCH,
     S_SECONDS,
     S_STAGES,
-    S_TRAFFIC,
     SCORES,
     SPAN_COLUMNS,
 )
 from .cycles import M_INFLIGHT
 from .estimate import registers_bytes
+from .hits import CROSSED, tolls
 from .judging import better, judge
 from .retention import branch, set_depths
 from .steps import STEP_COLUMNS, TOLL_COLUMNS, walk
@@ -48,7 +49,7 @@ def assess(
 ):  # fmt: skip
     """Score the canonical tree of `order` at `tile`, into ``score``; returns the evaluations that it took (1).
 
-    ``floor``: traffic in bits that is known to be reachable with everything whole; 0 where it does not fit.
+    ``floor``: bits of elements to and from DRAM where everything is whole; 0 where that does not fit.
     """
     branch(ops, barred, extents, tile, order, path, lengths, loops)
     set_depths(ops, acc, axes, ten, extents, tile, order, asked, loops, path, lengths, limits)
@@ -56,31 +57,31 @@ def assess(
         ops, acc, axes, ten, extents, loops, path, lengths, asked, unit, held, mat, rate, vector, mach, independent,
         limits, counts, points, rows, work, length, split, spans, score,
     )  # fmt: skip
-    score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_TRAFFIC] > floor else 0.0
+    score[S_REFETCH] = 1.0 if floor > 0.0 and score[S_MISFIT] == 0.0 and score[S_FETCHED] > floor else 0.0
     return 1
 
 
 @kernel(
     "float64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
-    " float64[::1], float64[::1], int64, float64[::1], int64[::1], float64[::1])"
+    " float64[::1], float64[::1], int64, float64[::1], int64[::1], float64[::1], float64)"
 )
 def walked_cost(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, tile, score,
+    independent, limits, tile, score, floor,
 ):  # fmt: skip
     """S_COST of one candidate with the seconds of the walk over its steps instead of the estimate; fills ``score``."""
     operators, dims = ops.shape[0], extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(operators, np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
     spans = np.zeros((2 * path.shape[1] + 2, SPAN_COLUMNS), np.float64)
     assess(
         ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-        independent, limits, counts, points, rows, work, length, split, spans, tile, score, 0.0,
+        independent, limits, counts, points, rows, work, length, split, spans, tile, score, floor,
     )  # fmt: skip
     if score[S_MISFIT] > 0.0:
         return score[S_COST]
@@ -88,7 +89,7 @@ def walked_cost(
     for o in range(operators):
         for j in range(work[W_LENGTH, o]):
             length[loops[rows[o, j], LOOP_DIM]] = loops[rows[o, j], LOOP_STEP]
-        moved = registers_bytes(ops, acc, ten, o, float(points[o]), held, length, loops, rows)
+        moved = registers_bytes(ops, acc, axes, ten, mat, o, float(points[o]), held, length, loops, rows)
         onchip[0, o] = moved / max(1, points[o])
         length[:] = extents
     cores = split.copy()
@@ -97,11 +98,12 @@ def walked_cost(
             cores[d] = 0
     figures = mach.copy()
     figures[M_INFLIGHT] = spans[0, P_RESIDENT]
+    toll = np.empty((acc.shape[0], TOLL_COLUMNS), np.float64)
+    tolls(acc, ten, counts, toll)
     steps = np.empty((1024, STEP_COLUMNS), np.float64)
     count = walk(
         ops, acc, axes, ten, extents, loops, path, lengths, rows, work, counts, mat, rate, vector, onchip, figures,
-        cores, np.array([-1.0, 0.0, 0.0]), np.ones((acc.shape[0], TOLL_COLUMNS)), np.zeros((0, dims), np.int64),
-        steps,
+        cores, np.array([-1.0, 0.0, 0.0]), toll, np.zeros((0, dims), np.int64), steps,
     )  # fmt: skip
     stages = int(score[S_STAGES])
     seconds = pipeline(steps, count, stages, figures, np.ones(RESOURCES), np.zeros((0, TERM_COLUMNS)))
@@ -146,7 +148,7 @@ def scatter(
     dims = extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -181,21 +183,23 @@ def scatter(
 @kernel(
     "int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[::1], int64[:,::1], int64[:,::1],"
     " int64[:,::1], int64[::1], int64[::1], int64[:,::1], int64[::1], int64[::1], int64[:,::1], float64[::1],"
-    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, float64, int64[::1], float64[::1])"
+    " float64[::1], float64[::1], int64, float64[::1], int64[:,::1], int64, boolean, float64, int64[::1],"
+    " float64[::1])"
 )
 def polish(
     ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate, vector, mach,
-    independent, limits, sizes, budget, floor, tile, score,
+    independent, limits, sizes, budget, walking, floor, tile, score,
 ):  # fmt: skip
     """Improve `tile` and its `score` dim by dim, each on its own: by any of its sizes, by one unit, by a pair.
 
     ``sizes`` int64[dims, most]: what may be tried (0: nothing). A pair raises one dim and lowers another: what is left
-    where the buffer is full. Returns the evaluations; `path`, `lengths` and `loops` are those of the last one.
+    where the buffer is full. ``walking``: by the walk over the steps. Returns the evaluations; `path`, `lengths` and
+    `loops` are those of the last one.
     """
     dims = extents.size
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(ops.shape[0], acc.shape[0]) + 2), np.int64)
-    counts = np.zeros((acc.shape[0], 4), np.int64)
+    counts = np.zeros((acc.shape[0], CROSSED), np.int64)
     points = np.zeros(ops.shape[0], np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -229,11 +233,18 @@ def polish(
                         size[d] = tile[d] + (unit[d] if i == sizes.shape[1] else -unit[d])
                     if size[d] < 1 or size[d] > largest or (pairs == 0 and size[d] == tile[d]):
                         continue
-                    spent += assess(
-                        ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat, rate,
-                        vector, mach, independent, limits, counts, points, rows, work, length, split, spans, size, here,
-                        floor,
-                    )  # fmt: skip
+                    spent += 1
+                    if walking:
+                        here[S_COST] = walked_cost(
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
+                            rate, vector, mach, independent, limits, size, here, floor,
+                        )  # fmt: skip
+                    else:
+                        assess(
+                            ops, acc, axes, ten, extents, barred, loops, path, lengths, order, asked, unit, held, mat,
+                            rate, vector, mach, independent, limits, counts, points, rows, work, length, split, spans,
+                            size, here, floor,
+                        )  # fmt: skip
                     if better(here, best) and (
                         here[S_COST] < WORTH * best[S_COST]
                         or here[S_REFETCH] < best[S_REFETCH]
@@ -281,7 +292,7 @@ def search(
     )
     rows = np.zeros_like(path)
     work = np.zeros((WORK_ROWS, max(operators, accesses) + 2), np.int64)
-    counts = np.zeros((accesses, 4), np.int64)
+    counts = np.zeros((accesses, CROSSED), np.int64)
     points = np.zeros(operators, np.int64)
     length = extents.copy()
     split = np.ones(dims, np.int64)
@@ -308,7 +319,7 @@ def search(
     )  # fmt: skip
     best = 0
     if whole and score[S_MISFIT] == 0.0:
-        floor = score[S_TRAFFIC]
+        floor = score[S_FETCHED]
     if tall < 2:
         score[S_FLOOR] = floor
         return best

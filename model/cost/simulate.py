@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from ..errors import FileError
 from ..graph.graph import OperatorGraph
 from ..plan.plan import FusionGroup
-from .remembered import Facts, GroupCache, Scope
+from .remembered import Facts, GroupCache, Run, Scope
 from .result import PHASE_DTYPE, CostRequest, CostResult, GroupResult, LevelMapping, Traffic
 from .solution import Solution
 from .sums import Sums, launch_overhead_reduction
@@ -58,26 +59,34 @@ def simulate(
         if with_unfused:
             for _ in cache.solve_unfused(scope):
                 pass
+        baseline, run = scope.baseline, cache.run_of(request, scope)
+        scope, order = run.scope, run.launches
+        groups = [run.plan.groups[i] for i in order] if run.order else run.plan.groups
         cold: list[Solution] = []
-        for group in request.plan.groups:
+        for group in groups:
             known = scope.cold.get(group.operators[0])
             if known is None or (known[0] is not group and known[0] != group):
                 known = scope.cold[group.operators[0]] = (group, cache.solution(scope, group))
             cold.append(known[1])
-        solutions = cache.with_cache(scope, [group.operators for group in request.plan.groups], cold)
-        sums = Sums.of(request.accelerator, solutions)
-        placed = _placed(request, cache, scope, solutions, sums)
+        solutions = cache.with_cache(scope, [group.operators for group in groups], cold)
+        sums = Sums.of(request.accelerator, solutions, run.again())
+        placed = _placed(groups, cache, scope, solutions, sums)
+        if run.order:
+            placed = _with_replays(run, placed)
+        saved, held_bytes = run.saved(request.graph)
         if kept:
             for group in placed:
                 _ = group.traffic
     return CostResult(
         request=request,
         groups=placed,
-        totals=scope.totals(sums),
-        baseline=scope.baseline,
-        warnings=_warnings(request, placed),
+        totals=scope.totals(sums, held_bytes),
+        baseline=baseline,
+        warnings=_warnings(request, placed, run),
         seconds=time.perf_counter() - began,
         evaluated=cache.evaluated - before,
+        order=run.order,
+        saved=tuple(saved),
     )
 
 
@@ -114,16 +123,20 @@ def _no_collection() -> Generator[None, None, None]:
 
 
 def _placed(
-    request: CostRequest, cache: GroupCache, scope: Scope, solutions: Sequence[Solution], sums: Sums
+    groups: Sequence[FusionGroup],
+    cache: GroupCache,
+    scope: Scope,
+    solutions: Sequence[Solution],
+    sums: Sums,
 ) -> tuple[GroupResult, ...]:
-    """Results of the plan's groups: solutions with names, tensors and starts."""
+    """Results of groups in launch order: solutions with names, tensors and starts."""
     last = scope.last
     if len(last) > 2 * len(solutions) + 100:  # entries of groups that were long since split or fused
         last.clear()
         scope.cold.clear()
     out: list[GroupResult] = []
     for group, solution, start_s, delay in zip(
-        request.plan.groups, solutions, sums.starts_s.tolist(), sums.delays_ns.tolist(), strict=True
+        groups, solutions, sums.starts_s.tolist(), sums.delays_ns.tolist(), strict=True
     ):
         first = group.operators[0]
         known = last.get(first)
@@ -138,6 +151,16 @@ def _placed(
         if known is None or result is not known[2] or group is not known[0]:
             last[first] = (group, solution, result, delay)
         out.append(result)
+    return tuple(out)
+
+
+def _with_replays(run: Run, launched: tuple[GroupResult, ...]) -> tuple[GroupResult, ...]:
+    """Results in launch order as the plan orders the groups, the replays among them marked as such."""
+    out = [result for _, result in sorted(zip(run.order, launched, strict=True), key=lambda pair: pair[0])]
+    for index, source in enumerate(run.replays):
+        if source >= 0:
+            out[index] = marked = _copy(out[index], out[index].start_s, out[index].phases)
+            marked.__dict__.update(replays=source, recomputed_macs=marked.macs, operator_bytes=0)
     return tuple(out)
 
 
@@ -166,6 +189,7 @@ class _Named(GroupResult):
     _facts: Facts
     _solution: Solution
     _common: dict[str, object]
+    _members: tuple[int, ...]
 
     def __getattr__(self, name: str) -> object:
         try:
@@ -175,14 +199,14 @@ class _Named(GroupResult):
 
     @cached_property
     def tree(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        name, members = self._facts.leaf_name, self.operators
+        name, members = self._facts.leaf_name, self._members
         return "".join(
             [part if isinstance(part, str) else name(members[part]) for part in self._solution.tree]
         )
 
     @cached_property
     def traffic(self) -> tuple[Traffic, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        tensors = self._facts.tensors(self.operators)
+        tensors = self._facts.original_tensors(self._members)
         return tuple(
             [
                 Traffic(tensors[row.tensor], row.outer, row.inner, row.read_bytes, row.write_bytes)
@@ -191,8 +215,14 @@ class _Named(GroupResult):
         )
 
     @cached_property
+    def resident(self) -> tuple[tuple[int, int], ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        tensors = self._facts.original_tensors(self._members)
+        found = [(tensors[place] if place >= 0 else place, size) for place, size in self._solution.resident]
+        return tuple(sorted(found, key=lambda pair: (-pair[1], pair[0])))
+
+    @cached_property
     def levels(self) -> tuple[LevelMapping, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        names = [self._facts.graph.tensors[tensor].name for tensor in self._facts.tensors(self.operators)]
+        names = [self._facts.graph.tensors[tensor].name for tensor in self._facts.tensors(self._members)]
         return tuple(
             [
                 LevelMapping(
@@ -227,7 +257,8 @@ def _named(
     out = object.__new__(_Named)
     own: dict[str, object] = {
         "_common": common,
-        "operators": group.operators,
+        "operators": scope.facts.originals(group.operators),
+        "_members": group.operators,
         "start_s": start_s,
         "phases": phases,
     }
@@ -240,7 +271,7 @@ def _named(
 
 def _common(facts: Facts, solution: Solution) -> dict[str, object]:
     """What all groups of one solution in one graph have in common: `_Named` reads it as its own."""
-    own = {"operators", "levels", "tree", "traffic", "start_s", "phases", "warnings"}
+    own = {"operators", "levels", "tree", "traffic", "start_s", "phases", "warnings", "replays", "resident"}
     derived: dict[str, object] = {
         "latency_s": solution.latency_ns / 1e9,
         "utilisation": solution.ideal_cycles / solution.cycles if solution.cycles > 0.0 else 1.0,
@@ -268,11 +299,30 @@ def _too_large(request: CostRequest) -> list[tuple[str, str, str]]:
     ]
 
 
-def _warnings(request: CostRequest, groups: tuple[GroupResult, ...]) -> tuple[tuple[str, str, str], ...]:
-    """The graph's, the machine's and the groups' warnings; one that many groups share stands once."""
+def _precisions(request: CostRequest) -> list[tuple[str, str, str]]:
+    """That groups of the plan compute in another type than the unfused plan beside it does."""
+    own = request.precision or "the file's types"
+    counts = Counter(g.precision for g in request.plan.groups if g.precision not in ("", request.precision))
+    return [
+        (
+            "plan",
+            f"{count:,} of {len(request.plan.groups):,} groups compute in {name}, the unfused plan beside it in {own}: "
+            "part of the change is the precision's",
+            f"Compare at equal precision: --precision {name}.",
+        )
+        for name, count in counts.items()
+    ]
+
+
+def _warnings(
+    request: CostRequest, groups: tuple[GroupResult, ...], run: Run
+) -> tuple[tuple[str, str, str], ...]:
+    """The graph's, the machine's, the plan's and the groups' warnings; one that many groups share stands once."""
     out = [(w.where, w.what, w.lever) for w in request.graph.warnings]
     out.extend(request.accelerator.warnings)
     out.extend(_too_large(request))
+    out.extend(_precisions(request))
+    out.extend([(name, f"is not computed again: {why}", "") for name, why in run.kept])
     shared: dict[tuple[str, str], list[str]] = {}
     for group in groups:
         for where, what, lever in group.warnings:

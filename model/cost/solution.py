@@ -53,6 +53,7 @@ class Solution:
         latency with that resource 10 % better.
     launches : 0 for groups of views.
     operand_bytes : numerator of the reuse factor; kept_bytes : intermediates that never reach DRAM.
+    resident : (tensor, bytes in the buffer at the peak); `resident.IN_PLACE` for what is not needed twice.
     touched : (tensor, distinct bytes, read, written) of what crosses: what a cache sees.
     """
 
@@ -99,6 +100,7 @@ class Solution:
     spill_bytes: int = 0
     spill_to: str = ""
     touched: tuple[tuple[int, int, bool, bool], ...] = ()
+    resident: tuple[tuple[int, int], ...] = ()
 
 
 def balanced(resources: tuple[int, ...]) -> str:

@@ -14,6 +14,7 @@ from ..graph.dtypes import bytes_of
 from ..graph.graph import Access, OperatorGraph, OpKind
 from ..plan.plan import FusionGroup
 from . import cycles as c
+from .bodies import with_bodies
 from .counted import Counted
 from .halo import followed
 from .inwards import choose
@@ -76,6 +77,21 @@ class Prepared:
             except OverflowError:
                 reason = "its counts do not fit 64-bit integers"
         self._fixed = _compulsory_only(operands, group, machine, self._precision, reason)
+        only = graph.operators[group.operators[0]]
+        if only.runs:
+            accelerator = machine.accelerator
+            self._fixed = with_bodies(graph, only, accelerator, self._alone, self._fixed)
+
+    def _alone(self, graph: OperatorGraph) -> list[Solution]:
+        """The solutions of a nested graph's operators, each in a group of its own; equal ones are solved once."""
+        operands = Operands(graph, {})
+        known: dict[int, Solution] = {}
+        for operator, structure in zip(graph.operators, operands.structure, strict=True):
+            if structure not in known:
+                known[structure] = solve(
+                    operands, FusionGroup((operator.index,)), self._machine, self._precision
+                )
+        return [known[structure] for structure in operands.structure]
 
     def solution(self, warm: frozenset[int] = frozenset(), kept: frozenset[int] = frozenset()) -> Solution:
         """The group where the cache holds tensors ``warm`` at its start, and ``kept`` until nobody needs them.
@@ -283,6 +299,7 @@ class _Summary:
             spill_bytes=counted.spill_bytes(),
             spill_to=counted.spill_to,
             touched=counted.touched(),
+            resident=counted.resident(),
         )
 
     def _levels(self) -> tuple[tuple[LevelMapping, ...], tuple[tuple[tuple[int, int], ...], ...]]:
@@ -328,12 +345,12 @@ class _Summary:
         return tuple(part for part in parts if part != "")
 
     def _infeasible(self) -> Infeasible | None:
-        """The first buffer, from the outside, whose tiles do not fit."""
-        for number, buffer in enumerate(self.machine.accelerator.buffers):
-            held, room = int(self.counted.footprint[number]), self.machine.room(buffer)
-            if held > room:
-                return Infeasible(buffer.name, held, room, self._levers(self.mapping.tiles[number]))
-        return None
+        misfit = self.counted.misfit()
+        if misfit is None:
+            return None
+        number, held, room = misfit
+        levers = self._levers(self.mapping.tiles[number])
+        return Infeasible(self.machine.accelerator.buffers[number].name, held, room, levers)
 
     def _levers(self, tile: tuple[int, ...]) -> tuple[str, ...]:
         """What would make the tiles of a buffer smaller."""

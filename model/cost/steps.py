@@ -63,6 +63,7 @@ from .sweep import (
     W_SKIP,
     W_TREE,
     WRITES,
+    points_between,
     sharers,
     window_elements,
 )
@@ -135,7 +136,9 @@ def real_tile(acc, a, axes, row, depth, loops, index, extents):
             total *= min(size, axes[x, AXIS_N])
             continue
         if kind == SIMPLE:
-            total *= min(span_of(axes[x, AXIS_D0], row, depth, loops, index, extents)[1], axes[x, AXIS_A])
+            d = axes[x, AXIS_D0]
+            start, size = span_of(d, row, depth, loops, index, extents)
+            total *= size if axes[x, AXIS_A] == extents[d] else points_between(axes, x, start, start + size)
         else:
             total *= window_tile(axes, x, row, depth, loops, index, extents)
     return total

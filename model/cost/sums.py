@@ -29,10 +29,16 @@ class Sums:
     """
 
     def __init__(
-        self, accelerator: Accelerator, different: Sequence[Solution], which: NDArray[np.int64]
+        self,
+        accelerator: Accelerator,
+        different: Sequence[Solution],
+        which: NDArray[np.int64],
+        again: NDArray[np.bool_] | None = None,
     ) -> None:
         self.different = different
         self._which = which
+        replays = which[:0] if again is None else which[again]
+        self._replays: list[int] = np.bincount(replays, minlength=len(different)).tolist()
         self._times: list[int] = np.bincount(which, minlength=len(different)).tolist()
         self.issue_ns = round(accelerator.launch.issue_s * 1e9)
         self.gap_ns = round(accelerator.launch.gap_s * 1e9)
@@ -47,16 +53,25 @@ class Sums:
         self.launch_ns = int(delays.sum())
 
     @staticmethod
-    def of(accelerator: Accelerator, solutions: Sequence[Solution]) -> Sums:
-        """The sums of these solutions, one a group in launch order."""
+    def of(
+        accelerator: Accelerator, solutions: Sequence[Solution], again: NDArray[np.bool_] | None = None
+    ) -> Sums:
+        """The sums of these solutions, one a group in launch order; ``again``: which of them are replays."""
         place: dict[int, int] = {}
         which = [place.setdefault(id(solution), len(place)) for solution in solutions]
         different = list({id(solution): solution for solution in solutions}.values())
-        return Sums(accelerator, different, np.array(which, np.int64))
+        return Sums(accelerator, different, np.array(which, np.int64), again)
 
     def _sum(self, name: str) -> Any:
         """The sum of one field of the solutions; integers stay exact."""
-        return sum([getattr(s, name) * times for s, times in zip(self.different, self._times, strict=True)])
+        return self._weighed(name, self._times)
+
+    def _weighed(self, name: str, times: Sequence[int]) -> Any:
+        return sum([getattr(s, name) * n for s, n in zip(self.different, times, strict=True)])
+
+    def _first_time(self, name: str) -> Any:
+        """`_sum` without the replays: what is due to the graph, however often it is computed."""
+        return self._sum(name) - self._weighed(name, self._replays)
 
     def bottleneck(self) -> tuple[str, float]:
         """The class whose 10 % relief shortens the whole most, or the smallest of the sets tried that gains 1 %."""
@@ -86,7 +101,7 @@ class Sums:
         """CONTRACT's totals; the graph's compulsory and intermediate bytes; the unfused plan's sums, if known."""
         reads, writes = self._sum("dram_read_bytes"), self._sum("dram_write_bytes")
         moved = reads + writes
-        operator_bytes = self._sum("operator_bytes")
+        operator_bytes = self._first_time("operator_bytes")
         everything = intermediate_bytes
         name, gain = self.bottleneck()
         return Totals(
@@ -99,7 +114,7 @@ class Sums:
             dram_write_bytes=writes,
             operator_bytes=operator_bytes,
             onchip_reuse_ratio=1.0 - moved / operator_bytes if operator_bytes else 0.0,
-            reuse_factor=self._sum("operand_bytes") / moved if moved else 0.0,
+            reuse_factor=self._first_time("operand_bytes") / moved if moved else 0.0,
             intermediate_onchip_share=min(1.0, self._sum("kept_bytes") / everything) if everything else 0.0,
             launch_overhead_reduction=None
             if unfused is None
@@ -111,7 +126,7 @@ class Sums:
                 [s.footprint_bytes[0][1] for s in self.different if s.footprint_bytes], default=0
             ),
             macs=self._sum("macs"),
-            recomputed_macs=self._sum("recomputed_macs"),
+            recomputed_macs=self._first_time("recomputed_macs") + self._weighed("macs", self._replays),
             vector_ops=self._sum("vector_ops"),
             energy_j=self._sum("energy_j"),
             code_bytes=self._sum("code_bytes"),

@@ -375,3 +375,16 @@ def effective(touch, row, depth, loops):
             break
         depth -= 1
     return depth
+
+
+@kernel("int64(int64[:,::1], int64, int64, int64)", borrows=True)
+def points_between(axes, x, begin, end):
+    """Points of a simple axis inside it, among indices `begin` to `end` (excluded) of its dim."""
+    step, offset, extent = axes[x, AXIS_B], axes[x, AXIS_C], axes[x, AXIS_N]
+    if step > 0:
+        low, high = -(offset // step), (extent - 1 - offset) // step
+    elif step < 0:
+        low, high = -((extent - 1 - offset) // -step), offset // -step
+    else:
+        low, high = (begin, end) if 0 <= offset < extent else (0, -1)
+    return max(0, min(high + 1, end) - max(low, begin))

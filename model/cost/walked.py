@@ -151,7 +151,8 @@ class Walked:
     def bottleneck(self, relieved: tuple[float, ...]) -> Bottleneck:
         """The resource whose 10 % relief shortens launch and latency most, or the smallest set that does."""
         if self.mapping.misfit_bytes > 0:
-            return Bottleneck("infeasible", 0.0, f"{self.counted.held_bytes():,} B do not fit")
+            number = (self.counted.misfit() or (0, 0, 0))[0]
+            return Bottleneck("infeasible", 0.0, f"{self.counted.held_bytes(number):,} B do not fit")
         gap = self.machine.accelerator.launch.gap_s
         total = self.seconds + gap
         if total == 0.0:

@@ -20,6 +20,8 @@ MAX_EXTENT = 2**31 - 1
 DEFAULT_EXTENT = 128
 SHAPE = "shape:"
 MOST_AXES = 64
+_DIGITS = 12  # more than any extent has
+_EXTENTS = f"Extents are whole numbers from 1 to {MAX_EXTENT:,}."
 
 _BATCH = re.compile(r"(^|_)(n|b|bs|bsz|batch\w*|\w*batch)$", re.IGNORECASE)
 _ANONYMOUS = re.compile(r"(^unk__\d+$|dynamicdimension\.\d+$|^\?|^dim_?\d+$|^-?\d+$)", re.IGNORECASE)
@@ -52,9 +54,7 @@ def parse_bindings(text: str) -> dict[str, int]:
             )
         if name in out:
             raise UsageError(f"{name!r} is bound twice", lever="Give each symbolic dim once.")
-        extent = int(number) if len(number) <= 12 else MAX_EXTENT + 1
-        check_extent(name, extent)
-        out[name] = extent
+        out[name] = _extent(name, number)
     return out
 
 
@@ -72,10 +72,17 @@ def shape_bindings(name: str, text: str) -> dict[str, int]:
         )
     if not words:
         return {f"{SHAPE}{name}[]": 1}
-    extents = [int(word) if len(word) <= 12 else MAX_EXTENT + 1 for word in words]
-    for extent in extents:
-        check_extent(f"{SHAPE}{name}", extent)
-    return {f"{SHAPE}{name}[{axis}]": extent for axis, extent in enumerate(extents)}
+    return {f"{SHAPE}{name}[{axis}]": _extent(f"{SHAPE}{name}", word) for axis, word in enumerate(words)}
+
+
+def _extent(name: str, digits: str) -> int:
+    """The extent that `digits` write, however many they are: `int` alone takes quadratic time of long ones."""
+    if len(digits) <= _DIGITS:
+        extent = int(digits)
+        check_extent(name, extent)
+        return extent
+    shown = digits if len(digits) <= 40 else f"{digits[:20]}… ({len(digits):,} digits)"
+    raise UsageError(f"{name!r} is bound to {shown}", lever=_EXTENTS)
 
 
 def shapes_of(bindings: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -106,9 +113,7 @@ def check_extent(name: str, extent: int) -> None:
     UsageError : `extent` is not an integer in 1 .. 2^31 - 1.
     """
     if isinstance(extent, bool) or not isinstance(extent, int) or not 1 <= extent <= MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(
-            f"{name!r} is bound to {extent}", lever=f"Extents are whole numbers from 1 to {MAX_EXTENT}."
-        )
+        raise UsageError(f"{name!r} is bound to {extent}", lever=_EXTENTS)
 
 
 def symbols_of(text: str) -> tuple[str, ...]:

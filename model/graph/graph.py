@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dtypes import BITS, bytes_of
+from .training import forward_pass, saved_tensors
 
 
 class OpKind(StrEnum):
@@ -260,6 +261,29 @@ class OperatorGraph:
                 if not readers or readers[-1] != operator.index:
                     readers.append(operator.index)
         return tuple(tuple(readers) for readers in lists)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Per tensor the one that it is a view of, through chains of views; itself where it is none."""
+        out = list(range(len(self.tensors)))
+        for operator in self.operators:
+            if operator.kind is OpKind.VIEW and operator.inputs:
+                for access in operator.outputs:
+                    out[access.tensor] = out[operator.inputs[0].tensor]
+        return tuple(out)
+
+    @cached_property
+    def forward(self) -> NDArray[np.bool_] | None:
+        """bool[operators]: which belong to the forward pass of a training step; None where nothing is trained."""
+        out = forward_pass(self)
+        if out is not None:
+            out.setflags(write=False)
+        return out
+
+    @cached_property
+    def saved(self) -> tuple[int, ...]:
+        """Saved activations: tensors that cross from the forward to the backward pass (`training.saved_tensors`)."""
+        return saved_tensors(self)
 
     @cached_property
     def edges(self) -> NDArray[np.int32]:

@@ -20,6 +20,7 @@ depth (deeper ones than `DEEPEST` are not told apart).
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from itertools import groupby, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from .graph import OperatorGraph, TensorRole
+from .graph import OperatorGraph, OpKind, TensorRole
 
 DEEPEST = 16  # scopes below this depth belong to the last one
 SCOPED_SHARE = 0.5  # of operators must have a scope, else repetition tells more
@@ -38,10 +39,14 @@ SECTIONS, SECTION_ITEMS = 64, 64  # at most so many sections, of about so many i
 MOST_BOXES = 200  # boxes that a graph opens with at most
 ENOUGH_BOXES = 16  # from here on blocks stay closed: the picture can be read
 LAYERS = 4  # so many numbered siblings that hold most of the graph are its layers: they stay closed
+COVERED = (
+    0.9  # of operators in what repeats at one distance; with less a network of stages may be told better
+)
 _WINDOW = 4  # operators that must come again for a repetition to be looked for
 _PERIODS = 24  # distances that are tried
 _SHORTEST_PERIOD = 4
 _NESTED = 40  # operators of a copy that may hold copies of its own
+_COPY = re.compile(r" \(\d+\)$")  # what tells siblings of one name apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +177,13 @@ class _Builder:
         if self.by_scope:
             items = self._scoped(list(range(self.count)), 0, "")
         else:
-            items = self._repeated(list(range(self.count)), "block.")
+            whole = list(range(self.count))
+            items, inside = self._repeated(whole, "block."), self._branching("block.")
+            covered, better = (
+                sum(len(_members(i)) for i in of if isinstance(i, _Block)) for of in (items, inside)
+            )
+            if covered < COVERED * self.count and better > covered:
+                items = inside
         return self._arrays(self._sections(_plain(items, self.count), ""))
 
     # -- scopes --------------------------------------------------------------------------------------
@@ -267,6 +278,42 @@ class _Builder:
                 number += 1
             done += period
         return [*out, *operators[done:]]
+
+    def _branching(self, prefix: str) -> list[int | _Block]:
+        """Stretches that one tensor enters, in which it branches, and that one leaves, where such a form comes again.
+
+        The residual blocks of a convolutional network: they come in stages of which the first block has a form of its
+        own, so that nothing repeats at one distance. What follows element by element belongs to the stretch before.
+        """
+        passing, operators = self._passing, self.graph.operators
+        found: list[tuple[int, int, tuple[int, ...]]] = []
+        tails: dict[tuple[int, ...], list[int]] = {}  # per form how many operators follow, of each stretch
+        at = 0
+        while at < self.count:
+            end = at + 1
+            if passing[at] == 1 and passing[end] > 1:
+                while passing[end] > 1:
+                    end += 1
+                after = end
+                while (
+                    after < self.count
+                    and operators[after].kind is OpKind.POINTWISE
+                    and passing[after + 1] <= 1
+                ):
+                    after += 1  # but for what the next stretch begins with
+                form = tuple(self.type_of[at:end])
+                found.append((at, end, form))
+                tails.setdefault(form, []).append(after - end)
+            at = end
+        out: list[int | _Block] = []
+        done = number = 0
+        for first, join, form in found:
+            end = join + min(tails[form])
+            if len(tails[form]) < 2 or end - first < _SHORTEST_PERIOD:
+                continue
+            out += [*range(done, first), _Block(f"{prefix}{number}", list(range(first, end)))]
+            done, number = end, number + 1
+        return [*out, *range(done, self.count)]
 
     @cached_property
     def _passing(self) -> NDArray[np.int64]:
@@ -382,19 +429,27 @@ def readable(name: str, above: str) -> str:
 
 
 def _stem(name: str) -> str:
-    """A name without the number it ends in: equal for ``layers.3`` and ``layers.40``."""
+    """A name without its number: equal for ``layers.3`` and ``layers.40``, for ``model (1)`` and ``model (2)``."""
+    name = _COPY.sub("", name)
     return name.rstrip("0123456789").rstrip("._") if name[-1:].isdigit() else name
 
 
 def _told_apart(names: list[str], parents: list[int]) -> tuple[str, ...]:
-    """Names in which ``resnets.0`` of several stages is ``up_blocks.1.resnets.0`` in each of them."""
+    """Names in which ``resnets.0`` of several stages is ``up_blocks.1.resnets.0`` in each; siblings are numbered."""
     often = Counter(names)
-    return tuple(
+    longer = [
         f"{names[parent]}.{name}"
         if often[name] > 1 and parent >= 0 and _stem(name) != name and not name.startswith(names[parent])
         else name
         for name, parent in zip(names, parents, strict=True)
-    )
+    ]
+    alike = Counter(zip(longer, parents, strict=True))
+    met: Counter[tuple[str, int]] = Counter()
+    out: list[str] = []
+    for one in zip(longer, parents, strict=True):
+        met[one] += 1
+        out.append(one[0] if alike[one] == 1 else f"{one[0]} ({met[one]})")
+    return tuple(out)
 
 
 def _members(item: int | _Block) -> list[int]:

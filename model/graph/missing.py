@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .graph import OperatorGraph, TensorRole
+from ..errors import UnknownShapeError
+from .graph import OperatorGraph, OpKind, TensorRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +35,35 @@ def missing_shapes(graph: OperatorGraph) -> tuple[Missing, ...]:
             what = f"{operator.op_type} {operator.name}"
             out += [Missing(graph.tensors[tensor].name, what, reason) for tensor in unknown]
     return tuple(missing for missing in out if missing.name)
+
+
+def require_sizes(graph: OperatorGraph) -> None:
+    """Refuse a graph of which nothing can be counted: no operator works on a tensor whose shape is known.
+
+    Raises
+    ------
+    UnknownShapeError : it says which shapes are missing, and how to give them.
+    """
+    working = [operator for operator in graph.operators if operator.kind is not OpKind.VIEW]
+    if not working or any(
+        graph.tensors[access.tensor].shape is not None
+        for operator in working
+        for access in (*operator.inputs, *operator.outputs)
+    ):
+        return
+    missing = missing_shapes(graph)
+    count = f"{len(working):,} operators" if len(working) > 1 else "operator"
+    inputs = [one for one in missing if one.what == "graph input"]
+    if inputs:
+        asked = ",".join(f"shape:{one.name}=1x3x224x224" for one in inputs[:3])
+        more = f" and {len(inputs) - 3} more" if len(inputs) > 3 else ""
+        lever = f"Give it the shapes of its inputs{more}, e.g. --bind {asked}, or write them into the file."
+    else:
+        first = working[0]
+        why = first.reason or "nothing is known of it"
+        lever = f"Write its inputs into the file, with their shapes: {first.name}: {why}."
+    raise UnknownShapeError(
+        f"the shape of no tensor is known, so there is nothing to count in its {count}",
+        where=graph.path or graph.name,
+        lever=lever,
+    )

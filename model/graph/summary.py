@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ..terminal import TOOL, columns, quantity
+from ..terminal import TOOL, columns, quantity, size
 from .bindings import bindings_text
 from .graph import Operator, OperatorGraph, Tensor, TensorRole
 from .hierarchy import hierarchy, parameter_bytes
@@ -42,17 +42,23 @@ def inspect_document(graph: OperatorGraph) -> dict[str, Any]:
 
 def _contents(graph: OperatorGraph) -> dict[str, Any]:
     """Totals, operators and tensors, and the same of every nested graph."""
-    runs = _runs(graph)
+    runs, saved = _runs(graph), frozenset(graph.saved)
     return {
         "totals": {
             "macs": graph.macs,
             "bounded_macs": graph.bounded_macs,
             "parameter_bytes": graph.parameter_bytes,
+            "saved_activation_bytes": _saved_bytes(graph),
         },
         "operators": [_operator(operator, graph) for operator in graph.operators],
-        "tensors": [_tensor(tensor) for tensor in graph.tensors],
+        "tensors": [_tensor(tensor, saved) for tensor in graph.tensors],
         "bodies": {path: {"runs": runs[path], **_contents(body)} for path, body in graph.bodies.items()},
     }
+
+
+def _saved_bytes(graph: OperatorGraph) -> int:
+    """Bytes that cross from the forward to the backward pass, each tensor once; 0 where nothing is trained."""
+    return sum(graph.tensors[tensor].bytes or 0 for tensor in graph.saved)
 
 
 def _runs(graph: OperatorGraph) -> dict[str, int]:
@@ -71,6 +77,7 @@ def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
         "macs": operator.macs,
         "bounded_macs": operator.bounded_macs,
         "known": graph.is_known(operator),
+        "pass": None if graph.forward is None else "forward" if graph.forward[operator.index] else "backward",
         "reason": operator.reason,
         "inputs": [graph.tensors[access.tensor].name for access in operator.inputs],
         "outputs": [graph.tensors[access.tensor].name for access in operator.outputs],
@@ -78,7 +85,7 @@ def _operator(operator: Operator, graph: OperatorGraph) -> dict[str, Any]:
     }
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _tensor(tensor: Tensor, saved: frozenset[int]) -> dict[str, Any]:
     return {
         "name": tensor.name,
         "dtype": tensor.dtype,
@@ -87,6 +94,7 @@ def _tensor(tensor: Tensor) -> dict[str, Any]:
         "bytes": tensor.bytes,
         "role": tensor.role.value,
         "output": tensor.is_output,
+        "saved": tensor.index in saved,
     }
 
 
@@ -160,6 +168,13 @@ def _head(graph: OperatorGraph) -> str:
     ]
     if graph.bounded_macs != graph.macs:
         rows.insert(5, ("without masked ones", quantity(graph.bounded_macs, "MAC")))
+    if graph.forward is not None:
+        ahead = int(graph.forward.sum())
+        rows.append(
+            ("training", f"{ahead} operators forward, {len(graph.operators) - ahead} backward and update")
+        )
+        saved = f"{size(_saved_bytes(graph))} in {len(graph.saved)} tensors"
+        rows.append(("saved activations", f"{saved} that the backward pass reads"))
     runs = _runs(graph)
     rows += [
         (

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..graph.graph import Operator, OperatorGraph
 from .legality import check
 from .plan import FusionGroup, Plan
+from .recompute import why_not
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def carried(before: OperatorGraph, plan: Plan, after: OperatorGraph) -> Carried 
             apart += len(old) > 1
             continue
         members = tuple(sorted(operator.index for operator in new))
-        moved = replace(group, operators=members)
+        moved = replace(group, operators=members, recompute=_still(after, group.recompute))
         if any(_extents(one) != _extents(other) for one, other in zip(old, new, strict=True)):
             bare = tuple(replace(level, tile=()) for level in group.levels)
             loose = replace(moved, levels=bare, parallel=(), split_reduction=())
@@ -57,6 +58,14 @@ def carried(before: OperatorGraph, plan: Plan, after: OperatorGraph) -> Carried 
     groups += [FusionGroup((o.index,)) for o in after.operators if o.index not in placed]
     found = Plan.of(groups)
     return None if check(after, found) is not None else Carried(found, apart, untiled)
+
+
+def _still(graph: OperatorGraph, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of the tensors that are computed again those that still can be."""
+    if not names:
+        return ()
+    number = {tensor.name: tensor.index for tensor in graph.tensors}
+    return tuple(name for name in names if name in number and not why_not(graph, number[name]))
 
 
 def _extents(operator: Operator) -> tuple[tuple[str, int], ...]:

@@ -6,6 +6,7 @@ operators, and leaves tiles, dims and memories to the cost room, which knows the
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..errors import FileError
+from ..errors import FileError, PlanError
 from ..graph.dtypes import PRECISIONS
 from ..graph.graph import OperatorGraph
 from ..packaged import input_file
@@ -21,6 +22,7 @@ from ..schema import MOST_FAULTS, Count, Index, Name, Strict, read_bytes, read_j
 from .legality import check, named
 from .notation import find_operator, suggestion
 from .plan import FusionGroup, LevelTile, Plan
+from .recompute import recompute, why_not
 
 _LARGEST_PLAN_BYTES = 64 << 20  # ten times the plan of a model with 20,000 operators
 
@@ -69,7 +71,8 @@ def load_plan(path: str | Path, graph: OperatorGraph) -> Plan:
 
     Raises
     ------
-    FileError : not readable, faults with their paths, another graph, unknown operators, an illegal group.
+    FileError : not readable, faults with their paths, another graph, unknown operators, an illegal group, a tensor
+        that cannot be computed again.
     """
     path = input_file(
         path,
@@ -99,7 +102,7 @@ def load_plan(path: str | Path, graph: OperatorGraph) -> Plan:
             where=f"{where}: groups[{index}]",
             lever=f"Add {fix} or split the group." if fix else "Split the group.",
         ) from refusal
-    return plan
+    return _recomputing(graph, document, plan, where)
 
 
 def save_plan(path: str | Path, graph: OperatorGraph, plan: Plan) -> None:
@@ -180,9 +183,40 @@ def _members(graph: OperatorGraph, document: _Plan, where: str) -> list[tuple[in
                 found.append(operator)
         members.append(tuple(sorted(found)))
     if faults:
-        more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
-        raise FileError("; ".join(faults[:MOST_FAULTS]) + more, where=where, lever=lever)
+        raise FileError(_several(faults), where=where, lever=lever)
     return members
+
+
+def _recomputing(graph: OperatorGraph, document: _Plan, plan: Plan, where: str) -> Plan:
+    """The plan with the tensors that the file computes again, each listed by the group that makes it."""
+    number = {tensor.name: tensor.index for tensor in graph.tensors}
+    faults: list[str] = []
+    found: list[int] = []
+    lever = ""
+    for i, group in enumerate(document.groups):
+        for j, name in enumerate(group.recompute):
+            path = f"groups[{i}].recompute[{j}]"
+            if name not in number:
+                saved = [graph.tensors[tensor].name for tensor in graph.saved]
+                close = difflib.get_close_matches(name[:80], saved, 1, 0.5)
+                lever = lever or (f"Did you mean {close[0]!r}?" if close else "")
+                faults.append(f"{path}: there is no tensor {name[:80]!r}")
+            elif why := why_not(graph, number[name]):
+                faults.append(f"{path}: {name[:80]!r} cannot be computed again: {why}")
+            else:
+                found.append(number[name])
+    if faults:
+        raise FileError(_several(faults), where=where, lever=lever or "Take it out of the list.")
+    try:
+        return recompute(graph, plan, found)
+    except PlanError as fault:
+        raise FileError(f"{fault.where}: {fault.what}", where=where, lever=fault.lever) from fault
+
+
+def _several(faults: list[str]) -> str:
+    """Faults in one sentence, the first ones in full."""
+    more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+    return "; ".join(faults[:MOST_FAULTS]) + more
 
 
 def _group(group: _Group, operators: tuple[int, ...]) -> FusionGroup:
@@ -202,7 +236,6 @@ def _group(group: _Group, operators: tuple[int, ...]) -> FusionGroup:
         precision=group.precision or "",
         sparsity=group.sparsity or "",
         halo=group.halo or "",
-        recompute=tuple(group.recompute),
         pinned=tuple(group.pinned),
     )
 

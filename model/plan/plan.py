@@ -56,7 +56,8 @@ class FusionGroup:
     stages : 1 single, 2 double buffering, more a deeper pipeline; 0: chosen.
     threads : threads per block on a simt machine; 0: chosen.
     precision : short name (bf16, int8 ...); empty: the file's.
-    recompute : names of tensors that are computed again instead of kept.
+    recompute : names of tensors that this group makes and the backward pass computes again instead of keeping them
+        (`plan/recompute.py`).
     """
 
     operators: tuple[int, ...]

@@ -29,7 +29,7 @@ class Tuned:
 
     Attributes
     ----------
-    result : of the plan that was found, which stands in its request.
+    result : of the plan that was found, which stands in its request; ``before``: of the plan that it began with.
     exact : whether no tiles, orders and depths of these groups move less; only ever for "traffic".
     gap : traffic over what no plan of these groups goes below, less 1; None for other objectives, and where a cache
         holds more than that.
@@ -38,6 +38,7 @@ class Tuned:
     """
 
     result: CostResult
+    before: CostResult
     objective: str
     exact: bool
     gap: float | None
@@ -80,15 +81,20 @@ def tune_tiles(
         late = budget_s is not None and time.perf_counter() - began > budget_s
         found.append([] if late else list(search.found(group, objective)))
     groups = list(request.plan.groups)
-    results = list(own.groups)
+    results = list(
+        own.groups[: len(groups)]
+    )  # replays follow, and have the tiles of the groups that they run again
     proven = [False] * len(groups)
-    trials = [[knobs for least in each for knobs in (least.group, least.roomy)] for each in found]
+    trials = [
+        [replace(knobs, recompute=group.recompute) for least in each for knobs in (least.group, least.roomy)]
+        for group, each in zip(groups, found, strict=True)
+    ]
     for turn in range(max(map(len, trials), default=0)):
         tried = [
             trial[turn] if turn < len(trial) else group for trial, group in zip(trials, groups, strict=True)
         ]
         counted = simulate(replace(request, plan=Plan.of(tried)), cache).groups
-        for i, result in enumerate(counted):
+        for i, result in enumerate(counted[: len(groups)]):
             if turn >= len(trials[i]):
                 continue
             if turn == 0:
@@ -105,14 +111,15 @@ def tune_tiles(
     if objective == "traffic":
         moved = sum(_moved(request, group) for group in result.groups)
         bound = sum(
-            _moved(request, group) if sure else group.lower_bound_bytes
-            for group, sure in zip(result.groups, proven, strict=True)
+            _moved(request, group) if i < len(proven) and proven[i] else group.lower_bound_bytes
+            for i, group in enumerate(result.groups)
         )
         # A cache may hold what the bound of a group alone counts as fetched: there is nothing to compare with then.
         gap = None if moved < bound else moved / bound - 1.0 if bound else 0.0
-    idle = [group.launches == 0 for group in result.groups]
+    idle = [group.launches == 0 for group in result.groups[: len(groups)]]
     return Tuned(
         result=result,
+        before=own,
         objective=objective,
         exact=objective == "traffic" and all(a or b for a, b in zip(proven, idle, strict=True)),
         gap=gap,
@@ -136,6 +143,7 @@ class _Search:
         """Mappings of least traffic, the one with single tiles first; none where a group stays as it is."""
         graph = self.request.graph
         members = [graph.operators[i] for i in group.operators]
+        group = replace(group, recompute=())
         if group.has_knobs or all(op.kind is OpKind.VIEW for op in members) or unmapped(graph, group):
             return
         try:

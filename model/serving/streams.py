@@ -6,7 +6,7 @@ Knows no file: `workload.py` reads one. What follows from these values is `offer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -236,3 +236,32 @@ UNLIMITED = 0
 
 UNFUSED = "unfused"
 """The name that means the graph's plan without any fusion, wherever a plan's file may stand."""
+
+
+DEFAULT_PERCENTILE = 0.95
+"""Of an objective that is given as a response time alone."""
+
+
+def judged(workload: Workload) -> int | None:
+    """The stream whose objective can be set: the only one that has one, or the only one there is."""
+    having = [k for k, stream in enumerate(workload.streams) if stream.objective is not None]
+    if len(having) == 1:
+        return having[0]
+    return 0 if not having and len(workload.streams) == 1 else None
+
+
+def with_objective(workload: Workload, response_s: float, percentile: float | None = None) -> Workload:
+    """`workload` with another objective of the stream that `judged` names; as it is where it names none.
+
+    Parameters
+    ----------
+    percentile : share of the requests; None: the stream's own, else `DEFAULT_PERCENTILE`.
+    """
+    which = judged(workload)
+    if which is None:
+        return workload
+    streams = list(workload.streams)
+    own = streams[which].objective
+    share = percentile or (own.percentile if own is not None else DEFAULT_PERCENTILE)
+    streams[which] = replace(streams[which], objective=Objective(share, response_s))
+    return replace(workload, streams=tuple(streams))
