@@ -578,9 +578,8 @@ class Document(QObject):
         done: Callable[[Any], None],
         failed: Callable[[BaseException], None] | None = None,
     ) -> None:
-        """The same for what takes longer: each step of `slices` is a job, and ``done`` hears what is not None.
-
-        Another question in the lane ends this one.
+        """The same for what takes longer: `slices` go on until something as urgent waits; ``done`` hears what is not
+        None. Another question in the lane ends this one.
         """
         self._sliced[lane] = slices
 
@@ -592,8 +591,14 @@ class Document(QObject):
             if answer is not None and answer is not _OVER:
                 done(answer)
 
+        def work() -> Any:
+            while (answer := next(slices, _OVER)) is None:
+                if self.runner.gives_way():
+                    break
+            return answer
+
         def step() -> Job:
-            return self._own(lane, title, lambda: next(slices, _OVER), take, failed, then)
+            return self._own(lane, title, work, take, failed, then)
 
         self.runner.submit(step())
 

@@ -214,7 +214,7 @@ class Engine:
 
         setting = self._prepared(request).setting
         watch = Watch(setting.offers, setting.services, setting.rules, View(low_ns, high_ns, columns))
-        while not watch.step():
+        while not watch.step(_SLICE_EVENTS):
             yield None
         seen, cost = watch.result(), request.cost
         bandwidth = cost.request.accelerator.dram.bandwidth_bytes_per_s or math.inf

@@ -70,6 +70,8 @@ class Load:
     @property
     def judged(self) -> int | None:
         """The stream whose objective can be set: the only one that has one, or the only one there is."""
+        from model.serving.streams import judged
+
         return judged(self.workload)
 
     def applied(self, workload: Workload, slots: int) -> Workload:
@@ -80,7 +82,7 @@ class Load:
         slots : of the machine, where neither the knob nor the file names a number: streams whose file gives them no
             home are spread over so many.
         """
-        from model.serving.streams import UNLIMITED, Objective
+        from model.serving.streams import UNLIMITED, with_objective
 
         streams = workload.streams
         if self.batch is not None:
@@ -90,27 +92,13 @@ class Load:
         if self.placement is not None and all(stream.home == _AT_FIRST for stream in streams):
             count = self.slots or workload.slots or slots
             streams = streams if count == UNLIMITED else _spread(streams, count)
-        which = judged(workload)
-        if self.limit_s is not None and which is not None:
-            objective = Objective(self.asked, self.limit_s)
-            streams = tuple(
-                replace(stream, objective=objective) if k == which else stream
-                for k, stream in enumerate(streams)
-            )
-        return replace(
+        served = replace(
             workload,
             streams=streams,
             placement=self.placement or workload.placement,
             contention=workload.contention if self.contention is None else self.contention,
         )
-
-
-def judged(workload: Workload) -> int | None:
-    """See `Load.judged`."""
-    having = [k for k, stream in enumerate(workload.streams) if stream.objective is not None]
-    if len(having) == 1:
-        return having[0]
-    return 0 if not having and len(workload.streams) == 1 else None
+        return served if self.limit_s is None else with_objective(served, self.limit_s, self.asked)
 
 
 def _spread(streams: tuple[Stream, ...], slots: int) -> tuple[Stream, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from PySide6.QtGui import QAccessible
@@ -20,7 +22,7 @@ from model.graph.graph import OperatorGraph
 from model.hardware.loader import load_hardware
 from model.plan import edits
 from model.plan.file import plan_digest
-from model.plan.plan import Plan
+from model.plan.plan import FusionGroup, Plan
 
 from .canvas_hand import Hand, hand_on
 from .test_canvas_layout import random_graph, random_plan
@@ -193,3 +195,20 @@ def test_many_hulls_that_no_layout_placed_are_drawn_around_their_boxes() -> None
     for group, rect in zip(plan.groups, scene.hull_rects, strict=True):
         boxes = scene.boxes[list(group.operators)]
         assert (rect[:2] < boxes[:, :2]).all() and (rect[2:] > boxes[:, 2:]).all()
+
+
+@pytest.mark.parametrize("count", [0, 1, 2047, 2048, 2049, 5000])
+def test_groups_that_two_plans_share_are_found_over_stretches_of_any_length(count):
+    chance = random.Random(count)
+    before = Plan.unfused(count)
+    index = {id(group): place for place, group in enumerate(before.groups)}
+    for _ in range(20):
+        groups = list(before.groups)
+        for _ in range(chance.randint(0, 3)):
+            if not groups:
+                break
+            at = chance.randrange(len(groups))
+            members = tuple(o for group in groups[at : at + 2] for o in group.operators)
+            groups[at : at + 2] = [FusionGroup(members)] if chance.random() < 0.7 else []
+        expected = [index.get(id(group), -1) for group in groups]
+        assert kept_groups(before, Plan(tuple(groups))).tolist() == expected

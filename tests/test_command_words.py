@@ -91,8 +91,12 @@ def test_a_file_without_any_shape_is_no_table_of_zeros(
 ) -> None:
     path = tmp_path / "bare.dot"
     path.write_text(text)
-    for command in (["simulate"], ["tune", "--tiles-only"], ["serve", "--workload", "poisson"]):
+    for command in (["tune", "--tiles-only"], ["serve", "--workload", "poisson"]):
         assert message in said(capsys, *command, str(path))
+    assert main(["simulate", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert message in text
+    assert text.count("\n") == 1
 
 
 def test_shapes_that_are_given_make_it_a_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

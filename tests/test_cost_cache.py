@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from model.cost.result import CostRequest, CostResult
@@ -166,3 +167,96 @@ def test_the_packaged_a100_keeps_small_intermediates_in_its_l2() -> None:
     bare = replace(machine, memory=(machine.memory[0], machine.memory[2]), digest="sha256:no-l2")
     control = simulate(CostRequest(graph, bare, unfused(graph)))
     assert control.totals.dram_read_bytes + control.totals.dram_write_bytes > moved
+
+
+def summed_branches() -> OperatorGraph:
+    """Y[64, 64] = X W0 + X W1 + X W2, bytes: three products of one input."""
+    sketch = Sketch()
+    sketch.tensor("X", 64, 64)
+    parts: list[str] = []
+    for i in range(3):
+        sketch.tensor(f"W{i}", 64, 64, weight=True)
+        parts.append(sketch.product("X", f"W{i}", f"P{i}"))
+    sketch.pointwise("Sum", parts, "Y")
+    return sketch.graph("Y")
+
+
+@pytest.mark.parametrize(
+    ("capacity", "read"),
+    [
+        # All of the group: X, three weights, Y, 4,096 bytes each. A reader by other loops finds X then.
+        (5 * 4096, 4096),
+        (5 * 4096 - 1, 3 * 4096),
+    ],
+)
+def test_a_reader_finds_what_another_of_its_group_left(capacity: int, read: int) -> None:
+    """Each product has loops of its own, so that X comes in three times; behind a cache that holds all, once."""
+    graph = summed_branches()
+    tree = "MatMul_0(m), MatMul_1(m), MatMul_2(m), Sum_3"
+    level = LevelTile("buffer", (("m", 16),), retain=(("X", 1),))
+    plan = Plan.of([FusionGroup((0, 1, 2, 3), (level,), tree=tree)])
+    result = simulate(CostRequest(graph, with_cache(capacity), plan))
+    assert dram(result, "X") == (read, 0)
+    rows = [row for row in result.groups[0].traffic if row.outer == "L2" and row.tensor == 0]
+    assert sum(row.read_bytes for row in rows) == 3 * 4096
+
+
+def test_what_spills_into_a_cache_that_holds_it_never_reaches_dram() -> None:
+    """All tiles whole, and the widest intermediate without room in the buffer: it is dead before it is driven out."""
+    from tests.test_cost_spills import all_whole
+
+    without = all_whole(10_239)
+    request = without.request
+    bare = request.accelerator
+
+    def behind(capacity: int) -> CostResult:
+        level = MemoryLevel("L2", "device", capacity, 4e9, kind="cache")
+        memory = (bare.memory[0], level, *bare.memory[1:])
+        machine = replace(bare, memory=memory, digest=f"{bare.digest}, L2 of {capacity}")
+        return simulate(replace(request, accelerator=machine))
+
+    small, large = behind(1), behind(1 << 20)
+    spilled = [group.spill_bytes for group in (without.groups[0], small.groups[0], large.groups[0])]
+    assert len(set(spilled)) == 1 and spilled[0] > 0
+    assert small.groups[0].spill_to == "DRAM" and large.groups[0].spill_to == "L2"
+    moved = [r.totals.dram_read_bytes + r.totals.dram_write_bytes for r in (without, small, large)]
+    assert moved[0] == moved[1] == moved[2] + spilled[0]
+
+
+def test_what_is_refetched_of_a_tensor_that_was_warm_is_all_that_dram_moves_of_it() -> None:
+    """B is found for its first pass, and fetched three times more: all of these are refetches, none is lost."""
+    from model.cost.crossing import crossing
+    from model.cost.layout import workspace
+    from model.cost.traffic import measure
+    from tests.test_walker import pack, product_nest
+
+    nest = product_nest("mnk", {"m": 2, "n": 3, "k": 2})
+    arrays = pack(nest)
+    counts = np.zeros((arrays.levels, len(arrays.acc), 4), np.int64)
+    rows, work = workspace(arrays)
+    measure(
+        arrays.ops, arrays.acc, arrays.axes, arrays.ten, arrays.extents, arrays.loops, arrays.path, arrays.lengths,
+        arrays.levels, arrays.stages, 1, counts, np.zeros(1, np.int64), np.zeros(arrays.levels, np.int64), rows, work,
+    )  # fmt: skip
+    cores = np.zeros(3, np.int64)
+    machine = with_cache(1)
+    cold = crossing(machine, arrays, counts[0], rows, work, cores)
+    warm = crossing(machine, arrays, counts[0], rows, work, cores, frozenset({1}))
+    # B of 30 bytes comes twice: once more than it is there.
+    assert cold.dram[1].tolist() == [2 * 30 * 8, 0] and warm.dram[1].tolist() == [30 * 8, 0]
+    assert warm.refetched == cold.refetched
+
+
+def test_tiles_are_chosen_for_what_they_cost_in_whole_sectors() -> None:
+    """Of a product of which not all fits, B comes in rows of at least a sector where DRAM moves 64 bytes at once."""
+    graph = product(64, 512, 512)
+    machine = one_buffer(1 << 14)
+    dram_level = replace(machine.memory[0], access_bytes=64)
+    coarse = replace(machine, memory=(dram_level, machine.memory[1]), digest="sha256:coarse")
+    chosen = simulate(CostRequest(graph, coarse, unfused(graph))).groups[0]
+    fine = simulate(CostRequest(graph, machine, unfused(graph))).groups[0]
+    tile = dict(fine.levels[0].tile)
+    level = LevelTile("buffer", tuple(tile.items()), fine.levels[0].loop_order, fine.levels[0].retain)
+    kept = simulate(CostRequest(graph, coarse, Plan.of([FusionGroup((0,), (level,))]))).groups[0]
+    assert chosen.latency_s <= kept.latency_s
+    assert dict(chosen.levels[0].tile)["n"] % 64 == 0

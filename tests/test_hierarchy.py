@@ -246,3 +246,30 @@ def test_a_nameless_resnet_closes_into_its_sixteen_blocks(shared: Path) -> None:
     found = hierarchy(load_graph(shared / "graphs" / "open" / "light_resnet50.onnx"))
     sizes = [len(found.operators(block)) for block in found.children(-1)]
     assert sizes == [12, 10, 10, 12, 10, 10, 10, 12, *[10] * 5, 12, 10, 10]
+
+
+@pytest.mark.parametrize("scopes", [["model/layers.0"] * 6 + ["model/layers.1"] * 6, ()])
+def test_whoever_wants_no_blocks_any_more_ends_the_work_between_two_steps(scopes: Sequence[str]) -> None:
+    class Enough(Exception):
+        pass
+
+    def looks(most: int) -> list[int]:
+        asked: list[int] = []
+
+        def look() -> None:
+            asked.append(1)
+            if len(asked) > most:
+                raise Enough
+
+        graph = graph_of(["A", "B", "C", "D", "E", "F"] * 2, chain(12), scopes)
+        if most < 1000:
+            with pytest.raises(Enough):
+                hierarchy(graph, look)
+        else:
+            hierarchy(graph, look)
+        return asked
+
+    whole = len(looks(1000))
+    assert whole > 3
+    for most in range(whole):
+        assert len(looks(most)) == most + 1

@@ -84,7 +84,8 @@ def test_over_fusing_a_one_row_decode_mlp_starves_cores() -> None:
     graph = mlp(1, 4096, 14336, "float16")
     apart, fused = cost(graph, "a100"), cost(graph, "a100", whole(graph))
     # One row is one tile: what the second product reduces cannot be dealt over cores any more.
-    assert moved(fused) <= moved(apart) and fused.totals.launches < apart.totals.launches
+    assert moved(fused) < 1.05 * moved(apart)  # tiles that deal columns evenly end within sectors
+    assert fused.totals.launches < apart.totals.launches
     assert all("n" in dict(group.parallel) for group in (apart.groups[0], apart.groups[2]))
     assert "n" not in dict(fused.groups[0].parallel)
     assert seconds(fused) > 3 * seconds(apart)

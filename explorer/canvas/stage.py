@@ -28,7 +28,7 @@ from ..runner import Lane
 from .backing import Backing
 from .camera import Camera
 from .folding import CLOSED_ABOVE, Folding, Unit
-from .layout import LayoutRequest, Member, lay_out
+from .layout import LayoutRequest, Member, Patience, lay_out
 from .minimap import Minimap
 from .painter import LABEL, READ, ScenePainter
 from .positions import Layout
@@ -172,7 +172,7 @@ class Stage(QObject):
         members, unwanted = self._members, self._document.runner.is_unwanted
 
         def work() -> tuple[Layout, Scene | None]:
-            request = LayoutRequest(graph, plan, members, folding or opening(graph, closed_above))
+            request = LayoutRequest(graph, plan, members, folding or opening(graph, closed_above, unwanted))
             layout = lay_out(request, unwanted)
             return layout, Scene(layout) if scene is None else None
 
@@ -508,11 +508,16 @@ class Stage(QObject):
         self.set_camera(camera)
 
 
-def opening(graph: OperatorGraph, closed_above: int) -> Folding:
-    """The blocks of a graph that opens, closed where there are more operators. Runs on the worker."""
+def opening(graph: OperatorGraph, closed_above: int, unwanted: Callable[[], bool] | None = None) -> Folding:
+    """The blocks of a graph that opens, closed where there are more operators. Runs on the worker.
+
+    Raises
+    ------
+    Unwanted : `unwanted` said True between two steps.
+    """
     from model.graph.hierarchy import hierarchy
 
-    whole = Folding(len(graph.operators), hierarchy(graph))
+    whole = Folding(len(graph.operators), hierarchy(graph, Patience(unwanted).check))
     large = len(graph.operators) > closed_above
     return whole.with_closed(whole.hierarchy.opening()) if large and whole.hierarchy is not None else whole
 

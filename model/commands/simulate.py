@@ -10,9 +10,10 @@ from ..cost.document import simulate_document
 from ..cost.result import CostRequest, CostResult, GroupResult
 from ..cost.simulate import simulate
 from ..cost.why import why
-from ..errors import UsageError
+from ..errors import UnknownShapeError, UsageError
 from ..graph.bindings import parse_bindings
 from ..graph.dtypes import PRECISIONS
+from ..graph.graph import OperatorGraph
 from ..graph.load import load_graph
 from ..graph.missing import require_sizes
 from ..graph.training import forward_only
@@ -84,7 +85,6 @@ def run(arguments: argparse.Namespace) -> int:
     graph = load_graph(arguments.graph, bindings)
     if arguments.forward:
         graph = forward_only(graph)
-    require_sizes(graph)
     machine = load_hardware(arguments.hardware)
     start = None if arguments.plan else starting_plan(graph)
     plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
@@ -116,6 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_json(document)
     elif card is not None:
         print(card_text(card))
+    elif lacking := _lacking(graph):
+        print(lacking)
     else:
         print(simulate_text(result, arguments.all))
         if start is not None and graph.fusions:
@@ -129,6 +131,15 @@ def run(arguments: argparse.Namespace) -> int:
         print("the plan does not fit the machine", file=sys.stderr)
         return 1
     return 0
+
+
+def _lacking(graph: OperatorGraph) -> str:
+    """What is missing where no size is known, in place of a table of zeros; empty where there is something to count."""
+    try:
+        require_sizes(graph)
+    except UnknownShapeError as missing:
+        return missing.sentence()
+    return ""
 
 
 def simulate_text(result: CostResult, everything: bool = False, began: CostResult | None = None) -> str:

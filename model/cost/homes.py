@@ -93,7 +93,8 @@ def _tile_bytes(problem: Problem, mapping: Mapping, local: int) -> int:
 
 def _chosen_homes(problem: Problem, knobs: Knobs, spilled: frozenset[int], spare_bytes: int = 0) -> Mapping:
     """The best mapping with these intermediates outside, and of the others as many in the registers as fit."""
-    homes = _register_homes(problem) - spilled
+    # What the user retains in the buffer is at home there.
+    homes = _register_homes(problem) - spilled - knobs.retain.keys()
     found = best_mapping(problem, knobs, homes, spilled, spare_bytes=spare_bytes)
     apart = frozenset(local for local in homes if not _under_one_loop(problem, found, local))
     if apart:

@@ -265,9 +265,9 @@ def _polished(
             )  # fmt: skip
         if not draw or mark[n.S_MISFIT] < score[n.S_MISFIT] or cost < s.WORTH * least:
             tile[:], score[:], best, least = trial, mark, number, cost
-    if (
-        contractions > 1
-    ):  # their steps alternate: the estimate is off by some percent, so the walk has the last word
+    # Where cores are dealt and the steps of several contractions alternate, the estimate is off by some percent: the
+    # walk has the last word.
+    if several and contractions > 1 and problem.around is None:
         score[n.S_COST] = least
         s.polish(
             ops, acc, arrays.axes, ten, arrays.extents, problem.barred, loops, path, lengths, orders[best], asked, unit,

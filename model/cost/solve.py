@@ -19,6 +19,7 @@ from .counted import Counted
 from .halo import followed
 from .inwards import choose
 from .mapping import Mapping
+from .nest import REGISTERS
 from .operands import Operands
 from .problem import REGISTERS_NAME, Problem, pose
 from .result import PHASE_DTYPE, PHASE_KINDS, Bottleneck, Infeasible, LevelMapping
@@ -312,7 +313,10 @@ class _Summary:
         found: list[dict[int, set[int]]] = [{} for _ in range(self.machine.levels)]
         for operator in mapping.nest.operators:
             for access in operator.reads + operator.writes:
+                at_registers = mapping.nest.tensors[access.tensor].home == REGISTERS
                 for level, depth in enumerate(access.depth):
+                    if at_registers and level < len(self.machine.accelerator.buffers):
+                        continue  # it is in no buffer; and what a plan retains in one is at home there
                     shown_depth = mapping.retained[level].get(access.tensor, depth)
                     found[level].setdefault(order[self.space.tensors[access.tensor]], set()).add(shown_depth)
         # A plan gives a tensor one depth: where its readers have several, none of them would say it.

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -45,6 +45,7 @@ COVERED = (
 _WINDOW = 4  # operators that must come again for a repetition to be looked for
 _PERIODS = 24  # distances that are tried
 _SHORTEST_PERIOD = 4
+_PATIENCE = 4096  # operators between two looks at whether to go on
 _NESTED = 40  # operators of a copy that may hold copies of its own
 _COPY = re.compile(r" \(\d+\)$")  # what tells siblings of one name apart
 
@@ -147,9 +148,12 @@ def parameter_bytes(graph: OperatorGraph, operators: Iterable[int]) -> int:
     return sum(tensor.bytes or 0 for tensor in weights)
 
 
-def hierarchy(graph: OperatorGraph) -> Hierarchy:
-    """The blocks of `graph`; none where it has neither scopes nor repetition and is short."""
-    return _Builder(graph).build()
+def hierarchy(graph: OperatorGraph, check: Callable[[], object] = lambda: None) -> Hierarchy:
+    """The blocks of `graph`; none where it has neither scopes nor repetition and is short.
+
+    `check` is called between steps: what it raises ends the work.
+    """
+    return _Builder(graph, check).build()
 
 
 @dataclass(slots=True)
@@ -163,8 +167,9 @@ class _Block:
 class _Builder:
     """From scopes or repetition to a tree, and from the tree to arrays."""
 
-    def __init__(self, graph: OperatorGraph) -> None:
+    def __init__(self, graph: OperatorGraph, check: Callable[[], object]) -> None:
         self.graph = graph
+        self._check = check
         self.count = len(graph.operators)
         scoped = sum(1 for operator in graph.operators if operator.scope)
         self.by_scope = scoped > SCOPED_SHARE * self.count
@@ -189,6 +194,7 @@ class _Builder:
     # -- scopes --------------------------------------------------------------------------------------
     def _scoped(self, operators: list[int], depth: int, above: str) -> list[int | _Block]:
         """Operators (ascending) of one block, those of one scope together, in topological order."""
+        self._check()
         scopes = [self.graph.operators[operator].scope for operator in operators]
         names = [scope[depth] if depth < min(len(scope), DEEPEST) else None for scope in scopes]
         parts: list[tuple[str | None, list[int]]] = []
@@ -214,6 +220,7 @@ class _Builder:
     def _together(self, parts: list[tuple[str | None, list[int]]]) -> list[tuple[str | None, list[int]]]:
         """Parts of one name joined where that makes no cycle, in topological order, the file's where it is free."""
         number: dict[str, int] = {}
+        self._check()
         item_of = [number.setdefault(n, len(number)) if n is not None else -1 for n, _ in parts]
         joined: list[tuple[str | None, list[int]]] = [(name, []) for name in number]
         for item, part in zip(item_of, parts, strict=True):
@@ -222,7 +229,9 @@ class _Builder:
             else:
                 joined[item][1].extend(part[1])
         reads = self._between(joined)
+        self._check()
         knots = _knots(reads)
+        self._check()
         if len(knots) < len(joined):  # some would read each other: these stay as they lie in the file
             untied: list[tuple[str | None, list[int]]] = []
             for knot in knots:
@@ -245,8 +254,11 @@ class _Builder:
             for operator in members:
                 item[operator] = index
         out: list[set[int]] = [set() for _ in parts]
+        self._check()
         for index, (_, members) in enumerate(parts):
             for operator in members:
+                if operator % _PATIENCE == 0:
+                    self._check()
                 for reader in target[start[operator] : start[operator + 1]]:
                     if (other := item[reader]) >= 0 and other != index:
                         out[index].add(other)
@@ -263,6 +275,7 @@ class _Builder:
     # -- repetition ----------------------------------------------------------------------------------
     def _repeated(self, operators: list[int], prefix: str) -> list[int | _Block]:
         """Neighbours in the file: each copy of what repeats a block, cut where the fewest tensors pass; also inside."""
+        self._check()
         types = np.array([self.type_of[operator] for operator in operators], dtype=np.int64)
         out: list[int | _Block] = []
         done = number = 0
@@ -285,6 +298,7 @@ class _Builder:
         The residual blocks of a convolutional network: they come in stages of which the first block has a form of its
         own, so that nothing repeats at one distance. What follows element by element belongs to the stretch before.
         """
+        self._check()
         passing, operators = self._passing, self.graph.operators
         found: list[tuple[int, int, tuple[int, ...]]] = []
         tails: dict[tuple[int, ...], list[int]] = {}  # per form how many operators follow, of each stretch
@@ -305,6 +319,7 @@ class _Builder:
                 found.append((at, end, form))
                 tails.setdefault(form, []).append(after - end)
             at = end
+        self._check()
         out: list[int | _Block] = []
         done = number = 0
         for first, join, form in found:
@@ -331,6 +346,7 @@ class _Builder:
     # -- sections ------------------------------------------------------------------------------------
     def _sections(self, items: list[int | _Block], above: str) -> list[int | _Block]:
         """Lists that are too long to look at, cut into sections where few tensors pass; also inside."""
+        self._check()
         for item in items:
             if isinstance(item, _Block):
                 item.items = self._sections(item.items, item.name)
@@ -399,9 +415,11 @@ class _Builder:
             else:
                 home[item] = parent
                 order.append(item)
+        self._check()
         operators = self.graph.operators
         shapes: dict[object, int] = {}
         look = [shapes.setdefault((self.type_of[o], operators[o].dims), len(shapes)) for o in order]
+        self._check()
         forms: dict[tuple[int, ...], int] = {}
         form = [forms.setdefault(tuple(look[a:b]), len(forms)) for a, b in zip(starts, ends, strict=True)]
         macs = [0]

@@ -155,8 +155,8 @@ class Watch:
         else:
             self._run = _Run(offers, services, rules, True, view)
 
-    def step(self, events: int = SLICE_EVENTS) -> bool:
-        """Go on by about `events` events; True when all is seen."""
+    def step(self, events: int = SLICE_EVENTS // 2) -> bool:
+        """Go on by about `events` events, which take longer than unseen ones; True when all is seen."""
         return self._run.step(events)
 
     def result(self) -> OverTime:

@@ -282,6 +282,7 @@ def highest_rate(
     )
 
 
+_SLICE_EVENTS = 50_000  # some milliseconds
 _DOWN = 0.02
 """The first step down from a rate that an estimate took for good; each further one is twice as wide."""
 
@@ -301,7 +302,7 @@ def confirmed(
         tried += 1
         at = at_rate(setting, rate)
         replay = Replay(at.offers, at.services, at.rules)
-        while not replay.step():
+        while not replay.step(_SLICE_EVENTS):
             yield
         done = replay.result()
         return measure(at, lambda *_: done, limit.percentile)
