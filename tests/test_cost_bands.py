@@ -185,6 +185,25 @@ def test_the_busiest_core_has_the_most_pairs() -> None:
     assert group.waves == 2
 
 
+def test_cores_of_both_dims_meet_where_there_are_points() -> None:
+    """Scores alone, in a window of 16: cores of keys are chosen among the keys that the queries of a core see."""
+    graph = masked(attention(256, 256, 16), 0, 16)
+    machine = systolic(16, 16, cores=64, bandwidth=1e11, partition=Partition(1, 64))
+    level = LevelTile("buffer", (("m", 16), ("n", 16), ("k", 16)), ("m", "n"))
+    for parallel in ((("m", 4), ("n", 16)), (("m", 16), ("n", 4)), (("m", 2), ("n", 13))):
+        group = FusionGroup((0,), levels=(level,), parallel=parallel)
+        found = simulate(CostRequest(graph, machine, Plan.of([group, FusionGroup((1,)), FusionGroup((2,))])))
+        # 16 x 16 tiles of which each row has two, the first one.
+        tiles = [(i, j) for i in range(16) for j in (i - 1, i) if j >= 0]
+        (_, rows), (_, columns) = parallel
+        most = max(
+            sum(i % rows == a and j % columns == b for i, j in tiles)
+            for a in range(rows)
+            for b in range(columns)
+        )
+        assert 46 <= found.groups[0].cycles <= 46 * most + 1e-6
+
+
 def test_masked_attention_is_faster_in_every_way_it_can_be() -> None:
     """The search sees the mask: it never takes longer than without, and about half where compute limits it."""
     for cores in (1, 4):

@@ -95,19 +95,27 @@ def parts_beside(ops, o, touch, row, depth, loops, place, extents):
     return earlier, later
 
 
-@kernel("UniTuple(int64, 2)(int64, int64, int64, int64[:,::1], int64[:,::1], int64[::1])", borrows=True)
-def fullest_core(loop, o, cores, ops, loops, extents):
-    """Of the cores that share the iterations of `loop` in turn the first with most points of a band; its points."""
+@kernel(
+    "UniTuple(int64, 2)(int64, int64, int64, int64, int64, int64, int64[:,::1], int64[:,::1], int64[::1])",
+    borrows=True,
+)
+def fullest_core(loop, o, cores, begin, size, stride, ops, loops, extents):
+    """Of the cores that share the iterations of `loop` in turn the first with most points of a band; its points.
+
+    Along the other dim of the band those count that lie in the pieces of `size` from `begin`, `begin` + `stride`, ...
+    """
     d, step = loops[loop, LOOP_DIM], loops[loop, LOOP_STEP]
+    queries = d == ops[o, OP_QUERY]
+    other = extents[ops[o, OP_KEY]] if queries else extents[ops[o, OP_QUERY]]
     best, most = 0, -1
     for core in range(cores):
         points = 0
         for low in range(core * step, extents[d], cores * step):
             high = min(low + step, extents[d])
-            q0, q1, k0, k1 = 0, extents[ops[o, OP_QUERY]], low, high
-            if d == ops[o, OP_QUERY]:
-                q0, q1, k0, k1 = low, high, 0, extents[ops[o, OP_KEY]]
-            points += band_points(q0, q1, k0, k1, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
+            for a in range(begin, other, stride):
+                b = min(a + size, other)
+                q0, q1, k0, k1 = (low, high, a, b) if queries else (a, b, low, high)
+                points += band_points(q0, q1, k0, k1, ops[o, OP_OFFSET], ops[o, OP_WINDOW])
         if points > most:
             best, most = core, points
     return best, most
@@ -120,17 +128,29 @@ def fullest_core(loop, o, cores, ops, loops, extents):
 def deal_banded(ops, loops, path, cores, extents, core, stride):
     """Per loop over a dim of a band: which core is the busiest, and among how many.
 
-    Core c has the iterations c, c + stride, ... Of loops that have nothing to do with bands ``stride`` stays 0.
+    Core c has the iterations c, c + stride, ... The inner one of two loops of a band is looked at where the core of the
+    outer one has iterations. Of loops that have nothing to do with bands ``stride`` stays 0.
     """
     for o in range(ops.shape[0]):
         leading = True
+        outer = -1
         for j in range(ops[o, OP_TREE] if ops[o, OP_BAND] else 0):
             loop = path[o, j]
             d = loops[loop, LOOP_DIM]
             leading = leading and cores[d] > 0
-            if ops[o, OP_BAND] >> d & 1 and stride[loop] == 0:
+            if not ops[o, OP_BAND] >> d & 1:
+                continue
+            if stride[loop] == 0:
                 stride[loop] = min(cores[d], loops[loop, LOOP_TRIPS]) if leading else 1
-                core[loop] = fullest_core(loop, o, stride[loop], ops, loops, extents)[0]
+                begin, size, step = 0, 1 << 40, 1 << 40  # all of the other dim
+                if outer >= 0 and stride[outer] > 1:
+                    size = loops[outer, LOOP_STEP]
+                    begin, step = core[outer] * size, stride[outer] * size
+                if stride[loop] > 1:
+                    core[loop] = fullest_core(loop, o, stride[loop], begin, size, step, ops, loops, extents)[
+                        0
+                    ]
+            outer = loop
 
 
 @kernel(

@@ -319,7 +319,7 @@ def visit_boxes(ops, o, row, deepest, loops, extents, independent, split, spans)
         if d == q:
             step_q, share_q = loops[loop, LOOP_STEP], share
             if share > 1:
-                core, points = fullest_core(loop, o, share, ops, loops, extents)
+                core, points = fullest_core(loop, o, share, 0, extents[k], extents[k], ops, loops, extents)
         elif d == k:
             step_k, share_k = loops[loop, LOOP_STEP], share
         else:
