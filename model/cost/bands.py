@@ -66,6 +66,14 @@ def clamped_sum(first, step, count, most):
     return terms * first + step * (rising + full - 1) * terms // 2 + (count - full) * most
 
 
+@kernel("int64(int64, int64, int64, int64, int64)", borrows=True)
+def even_reach(step, extent, most, low, high):
+    """`reach_sum` for pieces of `step` out of `extent`, and `most` other indices."""
+    count = -(-extent // step)
+    ends = clamped_sum(step + high, step, count - 1, most) + min(max(0, extent + high), most)
+    return ends - clamped_sum(low, step, count, most)
+
+
 @kernel("int64(int64, int64, int64, int64, int64, int64[::1], int64, int64[:,::1], int64[::1])", borrows=True)
 def reach_sum(dim, other, low, high, cut, row, depth, loops, extents):
     """Sum over the pieces [a, b) of `dim` of the indices of `other` in ``[a + low, b + high)``.
@@ -76,9 +84,7 @@ def reach_sum(dim, other, low, high, cut, row, depth, loops, extents):
     reach = depth if cut else 0
     step = even_step(extent, dim, row, reach, loops)
     if step > 0:
-        count = -(-extent // step)
-        ends = clamped_sum(step + high, step, count - 1, most) + min(max(0, extent + high), most)
-        return ends - clamped_sum(low, step, count, most)
+        return even_reach(step, extent, most, low, high)
     total = 0
     a = 0
     while a < extent:
@@ -88,12 +94,22 @@ def reach_sum(dim, other, low, high, cut, row, depth, loops, extents):
     return total
 
 
+@kernel("int64(int64, int64)", inline=True, borrows=True)
+def ramp(x, most):
+    """Sum of ``min(y, most)`` over ``0 < y <= x``."""
+    if x <= 0:
+        return 0
+    if x <= most:
+        return x * (x + 1) // 2
+    return most * (most + 1) // 2 + (x - most) * most
+
+
 @kernel("int64(int64, int64, int64, int64, int64)", borrows=True)
 def pairs_below(q0, q1, k0, k1, shift):
     """Pairs of ``[q0, q1) x [k0, k1)`` with ``k <= q + shift``."""
     if q1 <= q0 or k1 <= k0:
         return 0
-    return clamped_sum(q0 + shift + 1 - k0, 1, q1 - q0, k1 - k0)
+    return ramp(q1 + shift - k0, k1 - k0) - ramp(q0 + shift - k0, k1 - k0)
 
 
 @kernel("int64(int64, int64, int64, int64, int64, int64)", borrows=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import kernel
-from .bands import even_step, keys_seen, queries_seeing
+from .bands import even_reach, even_step, floor_sum, keys_seen, queries_seeing
 from .sweep import (
     ACC_AXES,
     ACC_AXES_END,
@@ -31,9 +31,11 @@ from .sweep import (
     LOOP_STEP,
     OP_BAND,
     OP_KEY,
+    OP_OFFSET,
     OP_QUERY,
     OP_SPLIT,
     OP_TREE,
+    OP_WINDOW,
     ROLLING,
     SIMPLE,
     TEN_HOME,
@@ -166,6 +168,90 @@ def line_bits(begin, end, d, extent, row, depth, loops, consecutive, inner, bits
     return taken
 
 
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64)", borrows=True)
+def residue_bits(first, step, count, divisor, inner, bits, sector):
+    """Bits in whole sectors of runs of ``(first + i step) % divisor`` elements, over ``0 <= i < count``."""
+    if count <= 0:
+        return 0
+    if step == 1:  # of r elements: the sectors of all shorter runs are a sum of floors
+        one = inner * bits
+        start = first % divisor
+        laps, rest = (start + count) // divisor, (start + count) % divisor
+        total = laps * floor_sum(divisor, sector, one, sector - 1) + floor_sum(rest, sector, one, sector - 1)
+        return (total - floor_sum(start, sector, one, sector - 1)) * sector
+    a, b = divisor, step % divisor
+    while b:
+        a, b = b, a % b
+    period = divisor // a
+    total = 0
+    for i in range(min(period, count)):
+        times = count // period + (i < count % period)
+        total += times * rounded((first + i * step) % divisor * inner, bits, sector)
+    return total
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64)", borrows=True)
+def span_bits(begin, end, cut, inner, bits, sector):
+    """Bits in whole sectors of the elements ``[begin, end)`` cut at multiples of `cut`, each piece one run."""
+    if end <= begin:
+        return 0
+    if (end - 1) // cut == begin // cut:
+        return rounded((end - begin) * inner, bits, sector)
+    whole = end // cut - -(-begin // cut)
+    taken = whole * rounded(cut * inner, bits, sector) + rounded(-begin % cut * inner, bits, sector)
+    return taken + rounded(end % cut * inner, bits, sector)
+
+
+@kernel("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64)", borrows=True)
+def even_bits(size, extent, cut, other, low, high, inner, bits, sector):
+    """`span_bits` of ``[a + low, b + high)``, at most ``[0, other)``, over the pieces [a, b) of `size` of an extent.
+
+    What is left of a piece at either end depends on its place modulo `cut`, and comes again.
+    """
+    count = -(-extent // size) - 1
+    a = count * size  # the last one alone: it may be smaller
+    taken = span_bits(max(0, a + low), min(other, extent + high), cut, inner, bits, sector)
+    # Of the others those that meet any (as in `bands.boxes_met`).
+    start = max(0, -((size + high - 1) // size))
+    stop = min(count, -((low - other) // size))
+    if stop <= start:
+        return taken
+    full = min(stop, max(start, -((size + high - other) // size)))  # from here on they reach the end
+    inside = min(stop, max(start, -(low // size)))  # from here on they begin inside
+    one = rounded(cut * inner, bits, sector)
+    whole = floor_sum(full - start, cut, size, (start + 1) * size + high) + (stop - full) * (other // cut)
+    whole -= floor_sum(stop - inside, cut, size, inside * size + low + cut - 1)
+    taken += whole * one
+    taken += residue_bits((start + 1) * size + high, size, full - start, cut, inner, bits, sector)
+    taken += (stop - full) * rounded(other % cut * inner, bits, sector)
+    # From the last one backwards: their distances from the next cut.
+    taken += residue_bits(-((stop - 1) * size + low), size, stop - inside, cut, inner, bits, sector)
+    # Those that lie between two cuts were taken for a piece on either side of one.
+    span = size + high - low
+    if span < cut and inside < full:
+        g, b = cut, size % cut
+        while b:
+            g, b = b, g % b
+        period = cut // g
+        for i in range(min(period, full - inside)):
+            begin = ((inside + i) * size + low) % cut
+            if begin > 0 and begin + span < cut:
+                times = (full - inside) // period + (i < (full - inside) % period)
+                both = rounded((cut - begin) * inner, bits, sector) + rounded(
+                    (begin + span) * inner, bits, sector
+                )
+                taken += times * (rounded(span * inner, bits, sector) + one - both)
+    last = other // cut * cut
+    i = max(inside, full, -((low - last - 1) // size))  # behind the last cut, up to the end
+    while i < stop:
+        begin = i * size + low
+        if begin > last and begin % cut > 0:
+            both = rounded(-begin % cut * inner, bits, sector) + rounded(other % cut * inner, bits, sector)
+            taken += rounded((other - begin) * inner, bits, sector) + one - both
+        i += 1
+    return taken
+
+
 @kernel(
     "boolean(int64[:,::1], int64[:,::1], int64[:,::1], int64, int64, int64[::1], int64, int64[:,::1], int64[::1],"
     " boolean)",
@@ -228,6 +314,16 @@ def band_runs(ops, acc, axes, a, x, row, depth, loops, extents, uncut, parts, in
             begin = end
         return along, taken
     lines = acc[a, ACC_TOUCH] >> other & 1 != 0  # the tile is another one at each index of the other dim
+    cut = even_step(extents[d], d, row, depth, loops)
+    size = 1 if lines else even_step(extents[other], other, row, 0 if uncut else depth, loops)
+    if cut > 0 and size > 0:
+        before, after = ops[o, OP_OFFSET] - ops[o, OP_WINDOW] + 1, ops[o, OP_OFFSET]
+        if d == q:
+            before, after = -ops[o, OP_OFFSET], ops[o, OP_WINDOW] - 1 - ops[o, OP_OFFSET]
+        along = even_reach(size, extents[other], extents[d], before, after)
+        if consecutive:
+            return along, even_bits(size, extents[other], cut, extents[d], before, after, inner, bits, sector)
+        return along, along * rounded(inner, bits, sector)
     begin = 0
     while begin < extents[other]:
         end = begin + 1
