@@ -330,13 +330,22 @@ def found_between(
             bytes_of[tensor] = max(size, bytes_of.get(tensor, 0))
     out: list[tuple[set[int], set[int]]] = [(set(), set()) for _ in groups]
 
-    def is_found(tensor: int, at: int) -> bool:
-        uses = [i for i in range(at) if any(row[0] == tensor for row in groups[i])]
-        between = {row[0] for group in groups[uses[-1] : at + 1] for row in group} if uses else set()
-        return bool(uses) and sum(bytes_of[one] for one in between) <= share
+    def is_found(tensor: int, at: int, wanted: int) -> bool:
+        there, before = 0, -1
+        for i in range(at + 1):
+            had = [row[1] for row in groups[i] if row[0] == tensor]
+            if not had:
+                continue
+            between = {row[0] for group in groups[before : i + 1] for row in group} if before >= 0 else set()
+            if before < 0 or sum(bytes_of[one] for one in between) > share:
+                there = 0  # it has gone, or never was there
+            if i == at:
+                return there >= wanted
+            there, before = max(there, *had), i
+        return False
 
     for at, group in enumerate(groups):
-        out[at][0].update(tensor for tensor, _, read, _ in group if read and is_found(tensor, at))
+        out[at][0].update(tensor for tensor, size, read, _ in group if read and is_found(tensor, at, size))
     for tensor in bytes_of:
         writers = [i for i, group in enumerate(groups) if any(row[0] == tensor and row[3] for row in group)]
         if not writers or tensor in final:

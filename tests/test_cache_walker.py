@@ -278,7 +278,9 @@ def test_chains_of_groups_find_what_their_walk_finds() -> None:
     ("old", "new"),
     [
         ("while total > share_bytes:", "while total >= share_bytes:"),
-        ("hit = last[tensor] >= low", "hit = last[tensor] >= 0"),
+        ("if last[tensor] >= low else 0", "if last[tensor] >= 0 else 0"),
+        ("hit = stayed >= touched > 0", "hit = stayed > 0"),
+        ("= max(stayed, touched)", "= touched"),
         ("lost.add(tensor)", "pass"),
         ("lost: set[int] = set(final)", "lost: set[int] = set()"),
         ("if touched > size.get(tensor, -1):", "if tensor not in size:"),

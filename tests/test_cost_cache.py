@@ -91,6 +91,13 @@ def test_a_whole_tensor_is_lost_to_what_came_between() -> None:
     assert held(groups, 49, frozenset())[2][0] == frozenset()
 
 
+def test_what_no_use_had_is_not_there() -> None:
+    # An append writes 2 bytes of tensor 0; the first to read all 10 fetches them, the next one finds them.
+    append, small, whole = (0, 2, False, True), (0, 3, True, False), (0, 10, True, False)
+    found = [warm for warm, _ in held([[append], [small], [whole], [small], [whole]], 100, frozenset())]
+    assert found == [frozenset(), frozenset(), frozenset(), {0}, {0}]
+
+
 def test_what_is_written_reaches_dram_where_one_reader_does_not_find_it_or_the_graph_hands_it_out() -> None:
     made, big = (1, 10, False, True), (2, 100, True, False)
     used = (1, 10, True, False)

@@ -246,12 +246,31 @@ class Operands:
             part = operators[index], operators[index].inputs[position], self.elements(index)[0][position]
             shared.setdefault(int(source[at]), []).append(part)
         compulsory += sum([self._read_bytes(each, parts, precision) for each, parts in shared.items()])
+        compulsory += self._states_bytes(reading, source, owner, place, precision)
 
         intermediate = sum(
             self._made_bytes(int(owner[at]), int(place[at] - reads[owner[at]]), precision) * times
             for at, times in _counted(np.flatnonzero(writing & used[tensor]), alike[tensor], structure[owner])
         )
         return compulsory, intermediate
+
+    def _states_bytes(
+        self, reading: NDArray[np.bool_], source: NDArray[np.int64], owner: NDArray[np.int64],
+        place: NDArray[np.int64], precision: str,
+    ) -> int:  # fmt: skip
+        """What readers of states that are updated in place (KV caches) need of them beside what was just written."""
+        total = 0
+        for index, operator in enumerate(self.graph.operators):
+            for position, access in enumerate(operator.outputs if operator.updates else ()):
+                at = np.flatnonzero(reading & (source == access.tensor))
+                parts = [
+                    (self.graph.operators[i], self.graph.operators[i].inputs[j], self.elements(i)[0][j])
+                    for i, j in zip(owner[at].tolist(), place[at].tolist(), strict=True)
+                ]
+                if parts:
+                    new = bytes_of(self.elements(index)[1][position], self.bits(access.tensor, precision))
+                    total += max(0, self._read_bytes(access.tensor, parts, precision) - new)
+        return total
 
 
 def _counted(at: NDArray[np.int64], *columns: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -17,8 +17,10 @@ def held(
     """Per group the tensors that it finds in the cache, and those that it writes and that never reach DRAM.
 
     A tensor is found where all that was touched since, the groups of the last use and of this one with everything
-    of theirs, fits `share_bytes`: a least-recently-used cache that is asked for whole tensors. A written one never
-    reaches DRAM where every later use finds it and someone uses it; then it is dead, and its place is written anew.
+    of theirs, fits `share_bytes`: a least-recently-used cache that is asked for whole tensors. What was never touched
+    is not there: one of the uses since it last came in must have had as many bytes of it as this one (an append to a
+    KV cache has its own rows). A written one never reaches DRAM where every later use finds it and someone uses it;
+    then it is dead, and its place is written anew.
 
     Parameters
     ----------
@@ -31,6 +33,7 @@ def held(
                 size[tensor] = touched
     inside = dict.fromkeys(size, 0)  # per tensor the groups of the window that touch it
     last = dict.fromkeys(size, -1)
+    came_in = dict.fromkeys(size, 0)  # bytes of the widest use since then
     total, low = 0, 0
     writer: dict[int, int] = {}
     lost: set[int] = set(final)
@@ -49,9 +52,10 @@ def held(
                     total -= size[tensor]
             low += 1
         found: list[int] = []
-        for tensor, _, read, write in touches:
+        for tensor, touched, read, write in touches:
+            stayed = came_in[tensor] if last[tensor] >= low else 0
             if read:
-                hit = last[tensor] >= low
+                hit = stayed >= touched > 0
                 if hit:
                     found.append(tensor)
                 if tensor in writer:
@@ -61,6 +65,7 @@ def held(
             if write:
                 writer.setdefault(tensor, number)
             last[tensor] = number
+            came_in[tensor] = max(stayed, touched)
         warm.append(frozenset(found) if found else nothing)
     kept: dict[int, list[int]] = {}
     for tensor in used - lost:
