@@ -126,8 +126,8 @@ FAULTS = {
     ),
     "the parts of a shared sum are not put together": (
         "traffic",
-        "sums *= sharers(",
-        "sums *= 1 + 0 * sharers(",
+        "sums *= sharers(own, rows[o],",
+        "sums *= 1 + 0 * sharers(own, rows[o],",
     ),
     "a split loop outside the retention makes parts too": (
         "traffic",
