@@ -113,6 +113,8 @@ UNCOUNTABLE = {
     "duplicate_outputs_ssa": "value 'a' is written twice, by n1 and by n2, so nothing can be simulated",
     "dim_2pow63": "has the unrealistic size",
 }
+UNSERVABLE = {"negative_dims": "the shape of no tensor is known"}
+"""What is simulated with a warning, but takes no time that could be served."""
 
 
 @pytest.mark.shared
@@ -127,6 +129,8 @@ def test_every_hostile_file_is_simulated_or_refused_in_one_line(
         ["simulate", str(path), "--json"],
         ["serve", str(path), "--workload", "poisson", "--json"],
     ):
+        if command[0] == "serve" and path.stem in UNSERVABLE:
+            code, words = 2, UNSERVABLE[path.stem]
         assert main(command) == code
         out, err = capsys.readouterr()
         if code:
