@@ -590,17 +590,23 @@ def following(nest: Nest, random: Random) -> Nest:
 
 def masked(nest: Nest, random: Random) -> Nest:
     """The group with a band over two dims of some operators, most often one band for all that have both dims."""
-    if random.random() < 0.35:
+    if random.random() < 0.6:
         return nest
     operators, tensors = list(nest.operators), list(nest.tensors)
     drawn: dict[frozenset[int], Band] = {}
+    readers = [{access.tensor for access in op.reads} for op in operators]
+
+    def shares(o: int) -> bool:
+        """Whether another operator reads what this one does: under one band alone that is one stream."""
+        return any(readers[o] & other for q, other in enumerate(readers) if q != o)
+
     for o, op in enumerate(operators):
         free = [d for d in op.dims if addressed_simply(op, d, nest.extents)]
         random.shuffle(free)
         known = [pair for pair in drawn if pair <= set(free)]
         if known and random.random() < 0.9:
             operators[o] = replace(op, band=drawn[random.choice(known)])
-        elif len(free) > 1 and random.random() < 0.8:
+        elif len(free) > 1 and random.random() < (0.3 if shares(o) else 0.8):
             q, k = free[:2]
             queries, keys = nest.extents[q], nest.extents[k]
             bands = [

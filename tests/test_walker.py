@@ -50,7 +50,7 @@ SHARES = {
     "2 buffers": 500,
     "3 buffers": 250,
     "home in a further buffer": 150,
-    "shared stream further in": 40,
+    "shared stream further in": 50,
     "3 operators": 500,
     "window": 300,
     "shared input": 300,
@@ -126,8 +126,8 @@ FAULTS = {
     ),
     "the parts of a shared sum are not put together": (
         "traffic",
-        "sums *= sharers(own, rows[o]",
-        "sums *= 1 + 0 * sharers(own, rows[o]",
+        "sums *= sharers(own, rows[o],",
+        "sums *= 1 + 0 * sharers(own, rows[o],",
     ),
     "a split loop outside the retention makes parts too": (
         "traffic",
