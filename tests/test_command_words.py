@@ -141,3 +141,25 @@ def test_another_precision_than_the_unfused_plans_is_said() -> None:
     assert "2 of 6 groups compute in int8, the unfused plan beside it in the file's types" in text
     assert "Compare at equal precision: --precision int8." in text
     assert "compute in int8" not in simulate_text(simulate(CostRequest(graph, machine, narrow, "int8")))
+
+
+def test_a_limit_that_no_rate_keeps_is_said_and_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["serve", "transformer_block", "--workload", "poisson", "--what-if", "rate"]
+    assert "Give one with --slo p99=SECONDS" in said(capsys, *words)
+    assert main([*words, "--slo", "p99=0.1"]) == 0  # one request alone takes 169 ms
+    assert "no rate keeps it: at 0.0001438 requests/s p99 is still 190 ms" in capsys.readouterr().out
+
+
+def test_what_a_plan_does_not_name_is_said_to_run_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = tmp_path / "plan.json"
+    graph = load_graph("swiglu_mlp")
+    names = [operator.name for operator in graph.operators]
+    plan.write_text(json.dumps({"format": 1, "groups": [{"operators": names[:2]}]}))
+    assert main(["simulate", "swiglu_mlp", "--plan", str(plan)]) == 0
+    groups = len(names) - 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == (
+        f"plan: {plan}: {groups} groups, {groups - 1} of one operator (what the file does not name runs alone)"
+    )

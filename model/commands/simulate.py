@@ -120,7 +120,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(lacking)
     else:
         print(simulate_text(result, arguments.all))
-        if start is not None and graph.fusions:
+        if start is None:
+            alone = sum(len(group.operators) == 1 for group in plan.groups)
+            print(f"\nplan: {arguments.plan}: {len(plan.groups):,} groups, {alone:,} of one operator", end="")
+            print(" (what the file does not name runs alone)" * bool(alone))
+        elif graph.fusions:
             print(f"\nplan: {start.source}")
             print(
                 "\n".join(f"note: {sentence}" for sentence in start.refused), end="\n" * bool(start.refused)

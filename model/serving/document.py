@@ -402,4 +402,8 @@ def _what_if_text(answer: Mapping[str, Any]) -> str:
     single = [
         _SINGLE[name](value) for name, value in answer.items() if name in _SINGLE and value not in (None, "")
     ]
+    beyond = answer.get("beyond")
+    if answer["kind"] == "highest_rate" and answer.get("rate_per_s") is None and beyond:
+        name, lowest = answer["percentile"], f"{beyond['rate_per_s']:.4g} requests/s"
+        single.append(f"no rate keeps it: at {lowest} {name} is still {quantity(beyond[f'{name}_s'], 's')}")
     return columns(rows, right=range(1, 6)) + "\n" + ", ".join(text for text in single if text)
