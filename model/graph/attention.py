@@ -116,7 +116,9 @@ def _attend(
         suffix = "mask" if tensor == masks[0][0] else "bias"
         masked = parts.value(suffix, dtype, shape)
         there = (parts.known(tensor).shape or (1,))[-1]
-        short = 1 < there < heads.keys  # its length is bound apart from that of the keys: the rest of it is padding
+        short = (
+            1 < there < heads.keys
+        )  # its length is bound apart from that of the keys: the rest of it is padding
         nest = Equation(
             f"{square}, {axes} -> {square}", heads.extents("bhgmn"), OpKind.POINTWISE,
             ops=((primitive, 1.0),), band="" if short else kept,
