@@ -145,7 +145,7 @@ def test_another_precision_than_the_unfused_plans_is_said() -> None:
 
 def test_a_limit_that_no_rate_keeps_is_said_and_how_to_give_one(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["serve", "transformer_block", "--workload", "poisson", "--what-if", "rate"]
-    assert "Give one with --slo p99=SECONDS" in said(capsys, *words)
+    assert "Give --slo p99=SECONDS" in said(capsys, *words)
     assert main([*words, "--slo", "p99=0.1"]) == 0  # one request alone takes 169 ms
     assert "no rate keeps it: at 0.0001438 requests/s p99 is still 190 ms" in capsys.readouterr().out
 

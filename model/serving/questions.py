@@ -228,7 +228,7 @@ def _limit(prepared: Prepared) -> Limit:
         raise UsageError(
             "needs one objective to judge by",
             where=prepared.workload.path,
-            lever="Give one with --slo p99=SECONDS, or set slo = { percentile = 0.99, response_s = ... } in one stream.",
+            lever="Give --slo p99=SECONDS, or set slo = { percentile = 0.99, response_s = ... } in one stream.",
         )
     (objective,) = objectives
     return Limit(_name(objective.percentile), int(exact(objective.response_s) * 10**9))
