@@ -25,6 +25,7 @@ from model.cost.traffic import measure
 from model.hardware.accelerator import Accelerator, MemoryLevel, Partition
 from tests import cache_walker
 from tests.cost_graphs import one_buffer
+from tests.plain_kernels import NO_FAULT, plain_kernels
 from tests.random_nests import path_of, random_nest
 from tests.test_walker import plain
 
@@ -210,24 +211,8 @@ def test_a_cache_lets_through_what_its_walk_fetches(capsys: pytest.CaptureFixtur
 
 def with_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `crossing` run on the kernels' sources as plain Python, with one term changed ("": none)."""
-    package = "plain_hits"
-    stub = ModuleType(f"{package}.compiled")
-    stub.kernel = lambda *_, **__: lambda function: function  # type: ignore[attr-defined]
-    for name in (package, f"{package}.cost"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        sys.modules[name].__path__ = []
-    monkeypatch.setitem(sys.modules, stub.__name__, stub)
-    where, old, new = FAULTS.get(fault, ("", "", ""))
-    for name in KERNELS:
-        source = (Path(crossing_module.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-        if name == where:
-            assert source.count(old) == 1, f"{old!r} is not once in {name}.py any more: choose another term"
-            source = source.replace(old, new)
-        module = ModuleType(f"{package}.cost.{name}")
-        module.__package__ = f"{package}.cost"
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(compile(source, f"{name}.py with a fault", "exec"), module.__dict__)
-    monkeypatch.setattr(crossing_module, "h", sys.modules[f"{package}.cost.hits"])
+    made = plain_kernels(KERNELS, FAULTS.get(fault, NO_FAULT), monkeypatch)
+    monkeypatch.setattr(crossing_module, "h", made["hits"])
 
 
 def test_the_kernels_as_plain_python_agree_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from math import prod
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -37,6 +34,7 @@ from model.cost.nest import (
 from model.cost.sweep import ACC_OPERATOR, ACC_TENSOR
 from tests import walker
 from tests.cost_graphs import one_buffer
+from tests.plain_kernels import NO_FAULT, plain_kernels
 from tests.random_nests import random_nest
 
 GROUPS = 5000
@@ -371,36 +369,20 @@ def test_kernels_agree_with_the_walk_of_5_000_groups(capsys: pytest.CaptureFixtu
     assert {name: found[name] for name in SHARES if found[name] * 2000 < SHARES[name] * GROUPS} == {}
 
 
-def plain_kernels(fault: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """`traffic.measure` as plain Python, from the kernels' sources with one term changed ("": none)."""
-    package = "plain_kernels"
-    stub = ModuleType(f"{package}.compiled")
-    stub.kernel = lambda *_, **__: lambda function: function  # type: ignore[attr-defined]
-    for name in (package, f"{package}.cost"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-        sys.modules[name].__path__ = []
-    monkeypatch.setitem(sys.modules, stub.__name__, stub)
-    where, old, new = FAULTS.get(fault, ("", "", ""))
-    for name in KERNELS:
-        source = (Path(evaluate_module.__file__).parent / f"{name}.py").read_text(encoding="utf-8")
-        if name == where:
-            assert source.count(old) == 1, f"{old!r} is not once in {name}.py any more: choose another term"
-            source = source.replace(old, new)
-        module = ModuleType(f"{package}.cost.{name}")
-        module.__package__ = f"{package}.cost"
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(compile(source, f"{name}.py with a fault", "exec"), module.__dict__)
-    return sys.modules[f"{package}.cost.traffic"].measure
+def with_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `evaluate` run on the kernels' sources as plain Python, with one term changed ("": none)."""
+    made = plain_kernels(KERNELS, FAULTS.get(fault, NO_FAULT), monkeypatch)
+    monkeypatch.setattr(evaluate_module, "measure", made["traffic"].measure)
 
 
 def test_the_kernels_as_plain_python_agree_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_module, "measure", plain_kernels("", monkeypatch))
+    with_fault("", monkeypatch)
     assert "".join(disagreement(seed) for seed in range(100)) == ""
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_one_term_is_caught(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate_module, "measure", plain_kernels(fault, monkeypatch))
+    with_fault(fault, monkeypatch)
     assert any(disagreement(seed) for seed in range(GROUPS))
 
 
