@@ -11,6 +11,7 @@ from model.cost.result import CostRequest, CostResult
 from model.cost.reuse import held
 from model.cost.simulate import GroupCache, simulate
 from model.graph.graph import Axis, Dim, OperatorGraph, OpKind
+from model.graph.load import load_graph
 from model.hardware.accelerator import Accelerator, MemoryLevel, Partition
 from model.hardware.loader import load_hardware
 from model.plan.edits import unfused
@@ -267,3 +268,14 @@ def test_tiles_are_chosen_for_what_they_cost_in_whole_sectors() -> None:
     kept = simulate(CostRequest(graph, coarse, Plan.of([FusionGroup((0,), (level,))]))).groups[0]
     assert chosen.latency_s <= kept.latency_s
     assert dict(chosen.levels[0].tile)["n"] % 64 == 0
+
+
+def test_a_decode_step_needs_its_whole_kv_cache_wherever_it_runs() -> None:
+    graph = load_graph("decode_kv")
+    weights = 2 * (2 * 4096 * 4096 + 2 * 4096 * 1024)
+    row = 2 * 8 * 8 * 128  # one token's keys, or values, of a batch of 8
+    compulsory = weights + 2 * (2 * 8 * 4096) + 2 * (2047 + 1) * row
+    for machine in ("edge-npu", "a100"):
+        totals = simulate(CostRequest(graph, load_hardware(machine), unfused(graph))).totals
+        assert totals.compulsory_dram_bytes == compulsory == 151_126_016
+        assert totals.dram_read_bytes >= weights + 2 * 2047 * row  # 64 MiB of cache do not stay in 40

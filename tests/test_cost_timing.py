@@ -394,7 +394,8 @@ def test_the_evidence_tells_matrix_and_vector_time_apart() -> None:
     machine = systolic(32, 32, bandwidth=1e12)
     (group,) = simulate(CostRequest(graph, machine, Plan.of([FusionGroup((0, 1))]))).groups
     found = re.fullmatch(
-        r"busy side by side: matrix unit (\S+ \S+), vector unit (\S+ \S+), DRAM (\S+ \S+); all of it takes (\S+ \S+)",
+        r"busy side by side: matrix unit (\S+ \S+), vector unit (\S+ \S+), loads and stores (\S+ \S+); "
+        r"all of it takes (\S+ \S+)",
         group.bottleneck.evidence,
     )
     assert found is not None

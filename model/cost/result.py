@@ -137,7 +137,7 @@ class GroupResult:
     recomputed_macs: int
     vector_ops: int
     compute_s: float
-    dram_s: float
+    dram_s: float  # loads and stores, if alone: what a cache gives out and latency are in it
     latency_s: float
     start_s: float
     launches: int
@@ -195,7 +195,7 @@ class Totals:
     launches: int
     launch_s: float
     compute_s: float
-    dram_s: float
+    dram_s: float  # loads and stores, if alone: what a cache gives out and latency are in it
     dram_read_bytes: int
     dram_write_bytes: int
     operator_bytes: int

@@ -194,7 +194,7 @@ class Walked:
         steps = self.steps[: self.count]
         busy = steps[:, w.T_WEIGHT] @ steps[:, (w.T_MATRIX, w.T_VECTOR, w.T_TAIL)]
         matrix, vector, tail = busy.tolist()
-        units = (("matrix unit", matrix), ("vector unit", vector + tail), ("DRAM", self.moving_s))
+        units = (("matrix unit", matrix), ("vector unit", vector + tail), ("loads and stores", self.moving_s))
         told = ", ".join(f"{name} {quantity(seconds, 's')}" for name, seconds in units)
         return f"busy side by side: {told}; all of it takes {quantity(self.seconds, 's')}"
 

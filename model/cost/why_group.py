@@ -29,7 +29,7 @@ def _latency(result: CostResult, index: int) -> Card:
         (
             Figure("stages", group.stages),
             Figure("compute, if alone", group.compute_s, "s"),
-            Figure("DRAM, if alone", group.dram_s, "s"),
+            Figure("loads and stores, if alone", group.dram_s, "s"),
             Figure("waves", group.waves),
             Figure("bottleneck", group.bottleneck.name),
             Figure("share of the plan", part(group.latency_s, result.totals.latency_s), "share"),

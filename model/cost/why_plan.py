@@ -72,7 +72,7 @@ def _latency(result: CostResult) -> Card:
         (
             Figure("launch overhead", now.launch_s, "s"),
             Figure("compute, if alone", now.compute_s, "s"),
-            Figure("DRAM, if alone", now.dram_s, "s"),
+            Figure("loads and stores, if alone", now.dram_s, "s"),
             *_unfused(result, "latency_s", "s"),
         ),
         shares_of(
@@ -313,9 +313,9 @@ TOTALS: Mapping[str, _Make] = {
     ),
     "dram_s": _sum(
         "dram_s",
-        "DRAM, if alone",
+        "Loads and stores, if alone",
         "s",
-        "sum over groups of DRAM bytes at the slot's port",
+        "sum over groups and steps of the longest of: a core's port, the slot's part of DRAM, the cache, latency",
         lambda group: group.dram_s,
     ),
     "dram_bytes": _dram_bytes,
