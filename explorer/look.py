@@ -133,8 +133,6 @@ DARK = _palette(
     tag_strong="7A4A00",
 )
 
-THEMES = ("system", "light", "dark")
-
 # Cividis (Nunez, Anderton and Renslow 2018; CC0) at every eighth entry; between them linear, at most 5 of
 # 255 from the published table.
 _CIVIDIS = (

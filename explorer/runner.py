@@ -134,11 +134,6 @@ class Runner(QObject):
         with self._lock:
             return self._running is None and not self._untaken and not any(self._waiting.values())
 
-    def is_held(self, lane: Lane) -> bool:
-        """Whether `lane` waits for its kernels."""
-        with self._lock:
-            return lane in self._held
-
     def gives_way(self) -> bool:
         """Whether the running job should come to its end: something as urgent waits, or nobody wants its answer.
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from explorer.__main__ import main
 from model.cost.result import PHASE_DTYPE, PHASE_KINDS
 from model.errors import UsageError
 from model.serving import exact
@@ -341,6 +342,14 @@ def test_reference_processor_sharing(shared):
     found = [figure for case in cases[::4] for figure in check_case(case, 100_000)]
     assert len(found) >= 45
     assert [figure for figure in found if figure.off > 1.0] == []
+
+
+@pytest.mark.shared
+def test_reference_processor_sharing_by_command(shared, capsys):
+    """The traces' figures are exact to a millionth; the file's Poisson cases are the test's above."""
+    path = shared / "oracles" / "contention_open.json"
+    assert main(["bench", "--oracles", str(path), "--only", "azure_llm"]) == 0
+    assert "2 of 2 cases within tolerance" in capsys.readouterr().out
 
 
 @pytest.mark.shared

@@ -53,7 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--oracles",
         metavar="FILE",
-        help="instead: replay this file of reference cases of queueing theory; exit 1 where a figure is missed",
+        help="instead: replay this file of reference cases (queueing or contention); exit 1 where a figure is missed",
     )
     parser.add_argument(
         "--requests",
@@ -99,12 +99,19 @@ def _coverage(seeds: int, *, as_json: bool) -> int:
 
 def _oracles(arguments: argparse.Namespace) -> int:
     """Print each case's worst figure; 1 where one is beyond its tolerance."""
-    from ..serving.theory import check_case, load_cases
+    from ..serving import sharing, theory
 
     if arguments.requests < 1000:
         raise UsageError(f"--requests {arguments.requests}", lever="Give at least 1000.")
-    cases = [case for case in load_cases(arguments.oracles) if arguments.only in case["id"]]
+    document = theory.read_reference(arguments.oracles, (theory.SCHEMA, sharing.SCHEMA))
+    shared = document["schema"] == sharing.SCHEMA
+    check_case = sharing.check_case if shared else theory.check_case
+    cases = [case for case in document["cases"] if arguments.only in case["id"]]
     found = [check_case(case, arguments.requests) for case in cases]
+    if shared:
+        found += [
+            one for one in sharing.check_traces(document, arguments.oracles) if arguments.only in one[0].case
+        ]
     worst = [max(figures, key=lambda figure: figure.off) for figures in found]
     if arguments.json:
         rows = [

@@ -7,7 +7,6 @@ unit of time is a second. Tolerances as in `theory.py`.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,17 +22,16 @@ from .rules import Offers, Rules, Services, Times
 from .tail import rank_of
 from .theory import Figure
 
+SCHEMA = "contention-oracle/1"
 _MILLION = 1_000_000
 _SECOND = 1_000_000_000
 
 
-def bench_contention(path: Path, requests: int = _MILLION) -> Iterator[Figure]:
-    """All figures of a reference file; its traces lie in the folder ``traces`` beside the file's own."""
-    cases = json.loads(path.read_text(encoding="utf-8"))
-    for case in cases["cases"]:
-        yield from check_case(case, requests)
-    for case in cases["replays"]:
-        yield from check_trace(case, path.parents[1] / "traces" / Path(case["trace"]).name)
+def check_traces(document: Mapping[str, Any], source: str) -> Iterator[list[Figure]]:
+    """`check_trace` of every trace of a file of reference cases; the folder ``traces`` lies beside the file's own."""
+    folder = Path(source).resolve().parents[1] / "traces"
+    for case in document["replays"]:
+        yield check_trace(case, folder / Path(case["trace"]).name)
 
 
 def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0) -> list[Figure]:

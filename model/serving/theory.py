@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ class Figure:
         return abs(self.found - self.reference) / self.tolerance
 
 
-def load_cases(source: str) -> list[dict[str, Any]]:
-    """The cases of a file of schema ``queueing-oracle/1``.
+def read_reference(source: str, schemas: Collection[str]) -> dict[str, Any]:
+    """The document of a file of reference cases, of one of `schemas`.
 
     Raises
     ------
@@ -57,9 +57,10 @@ def load_cases(source: str) -> list[dict[str, Any]]:
         document = json.loads(read_bytes(path, _LARGEST_FILE))
     except ValueError as error:
         raise FileError("is not valid JSON", where=source) from error
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise FileError(f"is not a file of reference cases: its schema is not {SCHEMA}", where=source)
-    return document["cases"]
+    if not isinstance(document, dict) or document.get("schema") not in schemas:
+        known = " or ".join(schemas)
+        raise FileError(f"is not a file of reference cases: its schema is not {known}", where=source)
+    return document
 
 
 def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0) -> list[Figure]:
