@@ -84,8 +84,8 @@ def too_few(count: int, relaxed: float, share: Fraction) -> bool:
     """Whether `count` requests are too few to give a percentile an interval.
 
     Our rule: at least 650 relaxation times for p95, more for a rarer event in proportion to its standard error,
-    ``650 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile. 650 parts the cases in which batch means
-    cover what they say from those in which they do not (docs/serving-statistics.md).
+    ``650 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile. M/M/1 at rho 0.9 has 340 relaxation times in
+    100,000 requests, which leave p95 open by a quarter, and 2,900 in a million (docs/serving-statistics.md).
     """
     rare = float(1 - share)
     return count * rare < _BEYOND or count < _ENOUGH * relaxed * math.sqrt(0.05 / rare)
