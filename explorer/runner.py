@@ -128,6 +128,12 @@ class Runner(QObject):
         with self._lock:
             return bool(self._waiting[lane])
 
+    def is_on(self, *lanes: Lane) -> bool:
+        """Whether a job of one of these lanes runs, or waits and is not held."""
+        with self._lock:
+            running = self._running is not None and self._running.lane in lanes
+            return running or any(self._waiting[lane] and lane not in self._held for lane in lanes)
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, nothing waits (held lanes included) and every answer was taken."""
