@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,23 @@ def kernels() -> None:
     from model import compiled
 
     compiled.load_all()
+
+
+@pytest.fixture(autouse=True)
+def cycles_end_on_this_thread(kernels: None) -> Iterator[None]:
+    """Look for cycles between tests only, as `explorer.pace` does at rest: Python collects on whichever thread asks for
+    memory, and a worker that collects the windows of earlier tests ends Qt's widgets off the GUI thread.
+    """
+    if "explorer.runner" not in sys.modules:
+        yield
+        return
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()  # what was imported and compiled is not walked again
+    gc.disable()
+    yield
+    gc.collect()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
