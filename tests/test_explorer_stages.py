@@ -197,7 +197,9 @@ def test_the_header_paints_a_figure_before_anybody_else_hears_of_it(qtbot, docum
 
 
 @pytest.mark.parametrize("patience_s", [30.0, 0.0])
-def test_panels_give_way_to_what_the_hand_waits_for_but_not_for_long(qtbot, document, monkeypatch, patience_s):
+def test_panels_give_way_to_what_the_hand_waits_for_but_not_for_long(
+    qtbot, document, monkeypatch, patience_s
+):
     monkeypatch.setattr(panels, "_PATIENCE_S", patience_s)
     settle(qtbot, document)
     table = GroupsTable(document)

@@ -155,8 +155,8 @@ class Panel(QWidget):
         self.catch_up()
 
     def _gives_way(self) -> bool:
-        """Whether the worker computes what the hand waits for: drawing panels would take the interpreter's lock from it,
-        but no panel waits for longer than `_PATIENCE_S`.
+        """Whether the worker computes what the hand waits for: drawing panels would take the interpreter's lock from
+        it. No panel waits for longer than `_PATIENCE_S`.
         """
         if not self.document.runner.is_on(Lane.COST, Lane.SERVING):
             return False
