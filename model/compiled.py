@@ -395,9 +395,10 @@ class _Child:
         raise RuntimeError(last[0])
 
     def __exit__(self, *_: object) -> None:
-        if self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
         self._process.wait()
         self._said.close()
 
