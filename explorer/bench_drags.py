@@ -65,6 +65,9 @@ class Drags:
         self._random = random.Random(0)
         self._began = 0.0  # when the plan shown became the one it is
         self._cost = self._first = self._exact = 0.0
+        # After the header, which paints what it hears of before anybody else hears.
+        for signal in (window.document.cost_changed, window.document.serving_changed):
+            signal.connect(self._look)
 
     def run(self, count: int) -> Iterator[Measurement]:
         """Drag until `count` drags had a tail, and tell."""
@@ -110,10 +113,10 @@ class Drags:
                 shown, self._began = document.shown_plan, moved
                 self._cost = self._first = self._exact = 0.0
             while time.perf_counter() < moved + STEP_S:
-                self._look()
+                self._pump()
         QTest.mouseRelease(viewport, Qt.MouseButton.LeftButton, pos=goal)
         if document.plan != before:
-            self._until(lambda: self._look() or bool(self._exact) or not self._fits(), "the exact p95")
+            self._until(lambda: bool(self._exact) or not self._fits(), "the exact p95")
         if self._exact and document.plan != before:
             self.cost_s.append(self._cost - self._began)
             self.first_s.append(self._first - self._began)
@@ -130,22 +133,20 @@ class Drags:
             return True
         return cost.totals.feasible
 
-    def _look(self) -> bool:
-        """Handle events, paint, and note what is on screen; always False."""
+    def _look(self, *_: object) -> None:
+        """Note what is on screen by now of the plan that is shown."""
         from . import look
 
-        self._pump()
-        document = self._window.document
+        document, now = self._window.document, time.perf_counter()
         cost, served, serving = document.cost, document.served, document.serving
         if cost is not None and cost.request.plan == document.shown_plan:
-            self._cost = self._cost or time.perf_counter()
+            self._cost = self._cost or now
         if served is None or serving is None or served.cost.request.plan != document.shown_plan:
-            return False
+            return
         metric = self._window.header.metrics[4].shown
         if metric.value != look.fmt_ns(serving.p95_ns) or metric.behind:
-            return False
+            return
         if serving.first_estimate == ("estimate" in metric.caption):
-            self._first = self._first or time.perf_counter()
+            self._first = self._first or now
             if not serving.first_estimate:
-                self._exact = self._exact or time.perf_counter()
-        return False
+                self._exact = self._exact or now

@@ -438,8 +438,8 @@ class Header(QFrame):
         for signal in (document.graph_changed, document.machine_changed, document.baseline_changed):
             signal.connect(self.refresh)
         document.plan_changed.connect(self._name)
-        document.cost_changed.connect(self.refresh)
-        document.serving_changed.connect(self.refresh)
+        document.cost_changed.connect(self._result_changed)
+        document.serving_changed.connect(self._result_changed)
         document.busy_changed.connect(self._busy_changed)
         self.refresh()
 
@@ -477,6 +477,11 @@ class Header(QFrame):
     def _busy_changed(self, title: str) -> None:
         if not title:
             self.refresh()
+
+    def _result_changed(self, *_: object) -> None:
+        """On screen at once: the hand waits for these figures, and canvas and panels take some turns to follow."""
+        self.refresh()
+        self.repaint()
 
     def refresh(self, *_: object) -> None:
         """Show the document's newest results."""

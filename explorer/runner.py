@@ -128,6 +128,12 @@ class Runner(QObject):
         with self._lock:
             return bool(self._waiting[lane])
 
+    def is_on(self, *lanes: Lane) -> bool:
+        """Whether a job of one of these lanes runs, or waits and is not held."""
+        with self._lock:
+            running = self._running is not None and self._running.lane in lanes
+            return running or any(self._waiting[lane] and lane not in self._held for lane in lanes)
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing runs, nothing waits (held lanes included) and every answer was taken."""
@@ -248,7 +254,6 @@ class Kernels(QObject):
         super().__init__(parent)
         self._child: QProcess | None = None
         self._rest = ""
-        self._module = ""
         self._errors = ""
 
     @property
@@ -292,14 +297,11 @@ class Kernels(QObject):
         self._rest += text
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
-            words = line.split()  # kernel 3 of 41: model.cost.traffic.evaluate
+            words = line.split()  # kernel 3 of 41: model.cost.traffic.measure
             if len(words) == 5 and words[0] == "kernel" and words[1].isdigit():
-                name = words[4]
-                module = name.rpartition(".")[0]
-                if self._module and module != self._module:
-                    self.module_done.emit(self._module)
-                self._module = module
-                self.progress.emit(int(words[1]), int(words[3].rstrip(":") or 0), name)
+                self.progress.emit(int(words[1]), int(words[3].rstrip(":") or 0), words[4])
+            elif len(words) == 2 and words[0] == "file":
+                self.module_done.emit(words[1])
 
     @Slot()
     def _read_errors(self) -> None:

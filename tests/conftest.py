@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -27,7 +28,26 @@ def kernels() -> None:
     """Compile every kernel before the first test: a test that waits for a worker must not wait for a compiler."""
     from model import compiled
 
+    if not compiled.ready():
+        compiled.fill()
     compiled.load_all()
+
+
+@pytest.fixture(autouse=True)
+def cycles_end_on_this_thread(kernels: None) -> Iterator[None]:
+    """Look for cycles between tests only, as `explorer.pace` does at rest: Python collects on whichever thread asks for
+    memory, and a worker that collects the windows of earlier tests ends Qt's widgets off the GUI thread.
+    """
+    if "explorer.runner" not in sys.modules:
+        yield
+        return
+    if not gc.get_freeze_count():
+        gc.collect()
+        gc.freeze()  # what was imported and compiled is not walked again
+    gc.disable()
+    yield
+    gc.collect()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -45,6 +45,20 @@ def test_a_waiting_job_is_replaced_by_a_newer_one(qtbot, runner):
     assert blocker.answers == ["blocker"]
 
 
+def test_a_lane_is_on_while_its_job_runs_or_waits_unless_it_is_held(qtbot, runner):
+    assert not runner.is_on(*Lane)
+    blocker = Blocker(runner)
+    assert runner.is_on(Lane.SERVING, Lane.COST) and not runner.is_on(Lane.SERVING)
+    runner.hold(Lane.MAP)
+    for lane in (Lane.SERVING, Lane.MAP):
+        runner.submit(Job(lane, "waiting", lambda: None, lambda _: None))
+    assert runner.is_on(Lane.SERVING) and not runner.is_on(Lane.MAP)
+    runner.release(Lane.MAP)
+    assert runner.is_on(Lane.MAP)
+    blocker.go.set()
+    qtbot.waitUntil(lambda: not runner.is_on(*Lane), timeout=WAIT_MS)
+
+
 def test_work_in_slices_gives_way_to_what_is_as_urgent_and_to_a_cancel(qtbot, runner):
     step, told = threading.Semaphore(0), threading.Semaphore(0)
     seen: list[bool] = []
@@ -182,7 +196,7 @@ def test_kernels_read_the_childs_lines_and_name_finished_files(qtbot):
     kernels.progress.connect(lambda *step: steps.append(step))
     kernels.module_done.connect(done.append)
     kernels.take_output("kernel 1 of 3: model.graph.layering.rank\nkern")
-    kernels.take_output("el 2 of 3: model.plan.bitsets.closure\nnoise\n")
+    kernels.take_output("el 2 of 3: model.plan.bitsets.closure\nnoise\nfile model.graph.layering\n")
     assert steps == [(1, 3, "model.graph.layering.rank"), (2, 3, "model.plan.bitsets.closure")]
     assert done == ["model.graph.layering"]
 

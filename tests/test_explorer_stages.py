@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from PySide6.QtCore import QEvent, QObject
 
+from explorer import look
 from explorer.document import Document
+from explorer.header import Header
 from explorer.load import Load
+from explorer.panels import panel as panels
+from explorer.panels.groups import GroupsTable
+from explorer.runner import Lane
 from model.serving.streams import Objective, Stream
 
 from . import made_results
@@ -158,3 +164,64 @@ def test_a_cost_that_comes_late_does_not_take_the_place_of_the_newer_plans_tail(
     monkeypatch.setattr(document.runner, "submit", asked.append)
     results._take_cost(late, results.epoch)
     assert document.cost is late.result and asked == []
+
+
+class Paints(QObject):
+    """Counts what a widget paints."""
+
+    def __init__(self, widget) -> None:
+        super().__init__(widget)
+        self.count = 0
+        widget.installEventFilter(self)
+
+    def eventFilter(self, watched, event) -> bool:
+        self.count += event.type() == QEvent.Type.Paint
+        return False
+
+
+def test_the_header_paints_a_figure_before_anybody_else_hears_of_it(qtbot, document):
+    strip = Header(document)
+    qtbot.addWidget(strip)
+    strip.resize(1600, 64)
+    strip.show()
+    settle(qtbot, document)
+    paints, seen = Paints(strip.metrics[4]), []
+    document.serving_changed.connect(
+        lambda tail: seen.append((paints.count, strip.metrics[4].shown.value, tail.p95_ns)) if tail else None
+    )
+    before = paints.count
+    document.commit(merged(document.plan, 0), "Fuse")
+    settle(qtbot, document)
+    (painted, value, ns), *_ = seen
+    assert painted > before and value == look.fmt_ns(ns)
+
+
+@pytest.mark.parametrize("patience_s", [30.0, 0.0])
+def test_panels_give_way_to_what_the_hand_waits_for_but_not_for_long(
+    qtbot, document, monkeypatch, patience_s
+):
+    monkeypatch.setattr(panels, "_PATIENCE_S", patience_s)
+    settle(qtbot, document)
+    table = GroupsTable(document)
+    qtbot.addWidget(table)
+    table.show()
+    table.catch_up()
+    drawn: list[bool] = []
+    redraw = table.redraw
+    monkeypatch.setattr(
+        table, "redraw", lambda: (drawn.append(document.runner.is_on(Lane.COST)), redraw())[1]
+    )
+    engine = document.engine
+    engine.gate.clear()
+    document.commit(merged(document.plan, 0), "Fuse")
+    qtbot.waitUntil(lambda: engine.begun == document.revision, timeout=LIMIT_MS)
+    table.invalidate()
+    if patience_s:
+        qtbot.wait(60)
+        assert not drawn and table.is_due
+    else:
+        qtbot.waitUntil(lambda: drawn == [True], timeout=LIMIT_MS)
+    engine.gate.set()
+    settle(qtbot, document)
+    qtbot.waitUntil(lambda: bool(drawn) and not table.is_due, timeout=LIMIT_MS)
+    assert not drawn[-1]

@@ -99,6 +99,15 @@ def test_too_few_is_decided_per_percentile_and_from_the_responses_alone():
         assert "p95" not in intervals(responses(Load(0.7, 1, 100_000), seed), False).too_few
 
 
+def test_of_an_estimate_only_too_few_is_said():
+    """How far a model is off is not what sampling leaves open."""
+    series = responses(Load(0.9, 1, 100_000), 0)
+    for recorded in (False, True):
+        whole, bare = intervals(series, recorded), intervals(series, recorded, bounded=False)
+        assert whole.bounds_s and not bare.bounds_s
+        assert bare.too_few == whole.too_few and "p99" in bare.too_few
+
+
 def test_a_bootstrap_of_equal_responses_has_no_width():
     (bound,) = block_bootstrap(np.full(5_000, 2_000_000), [Fraction(95, 100)], 1.0)
     assert bound == (0.002, 0.002)

@@ -6,6 +6,7 @@ plan; while it is hidden it only remembers that it is behind.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from PySide6.QtWidgets import QLabel, QSizePolicy, QStackedLayout, QVBoxLayout, 
 from ..document import Document
 from ..look import GRID
 from ..runner import Lane
+
+_PATIENCE_S = 0.1
+_LOOK_AGAIN_MS = 12
 
 
 class Panel(QWidget):
@@ -40,9 +44,9 @@ class Panel(QWidget):
         self._failed = ""  # why there is no result, until there may be one
         self._sentences = 0  # how often a sentence took the body's place
         self._behind = True
+        self._gives_way_since: float | None = None
         self._soon = QTimer(self)
         self._soon.setSingleShot(True)
-        self._soon.setInterval(0)
         self._soon.timeout.connect(self._take_turn)
         self._message = QLabel()
         self._message.setWordWrap(True)
@@ -132,7 +136,7 @@ class Panel(QWidget):
         self._behind = True
         # Behind another tab Qt counts a panel as visible, but no part of it is.
         if self.isVisible() and not self.visibleRegion().isEmpty():
-            self._soon.start()
+            self._soon.start(0)
 
     @property
     def is_due(self) -> bool:
@@ -140,12 +144,25 @@ class Panel(QWidget):
         return self._soon.isActive()
 
     def _take_turn(self) -> None:
+        if self._gives_way():
+            self._soon.start(_LOOK_AGAIN_MS)
+            return
         if Panel._turn_is_taken:
-            self._soon.start()
+            self._soon.start(0)
             return
         Panel._turn_is_taken = True
         QTimer.singleShot(0, _end_turn)
         self.catch_up()
+
+    def _gives_way(self) -> bool:
+        """Whether the worker computes what the hand waits for: drawing panels would take the interpreter's lock from
+        it. No panel waits for longer than `_PATIENCE_S`.
+        """
+        if not self.document.runner.is_on(Lane.COST, Lane.SERVING):
+            return False
+        now = time.monotonic()
+        self._gives_way_since = self._gives_way_since or now
+        return now < self._gives_way_since + _PATIENCE_S
 
     def showEvent(self, event: QShowEvent) -> None:
         """Catch up with what changed while hidden."""
@@ -155,6 +172,7 @@ class Panel(QWidget):
     def catch_up(self) -> None:
         """Draw anew if something changed since the last time and anyone can see it."""
         self._soon.stop()
+        self._gives_way_since = None
         if self._behind and self.isVisible():
             self._behind = False
             self.redraw()

@@ -46,12 +46,12 @@ class Machine:
         """Cores that a plan is simulated on."""
         return self.accelerator.slot_cores
 
-    @property
+    @cached_property
     def levels(self) -> int:
         """Pairs of levels that are counted: one per buffer, and one more where the machine has registers."""
         return len(self.accelerator.buffers) + (self.accelerator.registers is not None)
 
-    @property
+    @cached_property
     def capacity_bytes(self) -> int:
         """Room in the outermost buffer for one core's tiles."""
         return self.room(self.accelerator.buffer)

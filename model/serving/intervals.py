@@ -46,13 +46,19 @@ class Intervals:
     too_few: tuple[str, ...]
 
 
-def intervals(response: Times, recorded: bool) -> Intervals:
-    """Intervals of `PERCENTILES` from one run's responses in ns, in order of arrival."""
+def intervals(response: Times, recorded: bool, *, bounded: bool = True) -> Intervals:
+    """Intervals of `PERCENTILES` from one run's responses in ns, in order of arrival.
+
+    ``bounded``: False where only `Intervals.too_few` is asked for: bounds of what sampling leaves open would say
+    nothing of how far an estimate is off.
+    """
     relaxed = relaxation(response)
     few = tuple(name for name, share in PERCENTILES if too_few(response.size, relaxed, share))
     names = [name for name, _ in PERCENTILES if name not in few]
     shares = [share for name, share in PERCENTILES if name not in few]
-    if not shares:
+    if not bounded:
+        names, bounds = [], []
+    elif not shares:
         bounds = []
     elif recorded:
         bounds = block_bootstrap(response, shares, relaxed)

@@ -85,7 +85,7 @@ def outcome(
         for name, share in PERCENTILES
         if name != "p999"
     ]
-    trust = Intervals("", (), ()) if unstable else intervals(response, recorded)
+    trust = Intervals("", (), ()) if unstable else intervals(response, recorded, bounded=not first_estimate)
     generating = [k for k, stream in enumerate(workload.streams) if stream.generation is not None]
     sizes = np.bincount(offers.stream, minlength=len(workload.streams))
     by_stream = np.split(np.argsort(offers.stream, kind="stable"), np.cumsum(sizes)[:-1])

@@ -227,8 +227,8 @@ class ServingResult:
     ----------
     parts : per percentile name ("p95", "p99", "mean") the parts in integer ns; they sum to it exactly
         (``queue_imbalance`` is within ``queue``).
-    interval_s : per percentile name (low, high), absent where there is none to give; ``interval_method``: how it was
-        found. "block bootstrap" is for other traces like the one that was replayed.
+    interval_s : per percentile name (low, high), absent where there is none to give, and of a first estimate;
+        ``interval_method``: how it was found. "block bootstrap" is for other traces like the one that was replayed.
     too_few : names of percentiles for which there are too few requests.
     rate_per_s : mean rate of the arrivals as replayed. build_up : when the queue built up.
     unstable : rho >= 1 of an endless process; percentiles are then not printed. ``utilisation`` is rho.

@@ -82,32 +82,39 @@ def parts_at(rank: int, response: Times, parts: Parts) -> Amounts:
     near = near[np.argsort(response[near], kind="stable")]
     near = near[lowest - 1 - int(np.count_nonzero(response < least)) :]
     low, high = near[: rank - lowest + 1], near[rank - lowest : highest - lowest + 1]
-    below = Fraction(exact_sum(response[low]), low.size)
-    above = Fraction(exact_sum(response[high]), high.size)
-    mix = Fraction(0) if below == above else (value - below) / (above - below)
+    few, many = low.size, high.size
+    below, above = exact_sum(response[low]), exact_sum(response[high])
+    over, span = value * few * many - below * many, above * few - below * many  # lambda = over / span
+    if span == 0:
+        over, span = 0, 1
     shares = [
-        (
-            name,
-            (1 - mix) * Fraction(exact_sum(part[low]), low.size)
-            + mix * Fraction(exact_sum(part[high]), high.size),
-        )
-        for name, part in parts
+        (name, (span - over) * lower * many + over * upper * few)
+        for (name, _), lower, upper in zip(parts, _sums(parts, low), _sums(parts, high), strict=True)
     ]
-    return _in_whole_ns(shares, value)
+    return _in_whole_ns(shares, span * few * many, value)
+
+
+def _sums(parts: Parts, requests: NDArray[np.intp]) -> list[int]:
+    """The exact sum of each part over some requests."""
+    chosen = np.array([part[requests] for _, part in parts])
+    tops, rests = (chosen >> 32).sum(axis=1), (chosen & 0xFFFFFFFF).sum(axis=1)
+    return [(top << 32) + rest for top, rest in zip(tops.tolist(), rests.tolist(), strict=True)]
 
 
 def parts_of_mean(response: Times, parts: Parts) -> Amounts:
     """Mean parts in whole ns; they sum to the mean response, rounded half up, exactly."""
     count = response.size
-    total = math.floor(Fraction(exact_sum(response), count) + Fraction(1, 2))
-    return _in_whole_ns([(name, Fraction(exact_sum(part), count)) for name, part in parts], total)
+    total = (2 * exact_sum(response) + count) // (2 * count)
+    return _in_whole_ns([(name, exact_sum(part)) for name, part in parts], count, total)
 
 
-def _in_whole_ns(shares: Sequence[tuple[str, Fraction]], total: int) -> Amounts:
-    """Shares rounded by largest remainder to sum to `total`; a part within another at most that."""
+def _in_whole_ns(shares: Sequence[tuple[str, int]], of: int, total: int) -> Amounts:
+    """Shares, each a numerator over ``of``, rounded by largest remainder to sum to `total`; a part within another at
+    most that.
+    """
     summed = [name for name, _ in shares if name not in WITHIN]
-    floors = {name: math.floor(share) for name, share in shares}
-    remainder = {name: share - floors[name] for name, share in shares}
+    floors = {name: share // of for name, share in shares}
+    remainder = {name: share % of for name, share in shares}
     missing = total - sum(floors[name] for name in summed)
     for name in sorted(summed, key=lambda name: -remainder[name])[:missing]:
         floors[name] += 1
