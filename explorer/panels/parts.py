@@ -17,7 +17,7 @@ WITHIN = {"queue_imbalance": "queue"}
 """Parts that lie within another one and are not added again."""
 PART_NAMES = {
     "base": "service",
-    "contention_queue": "contention",
+    "contention_queue": "queue behind stalls",
     "stall_burst": "burst stall",
     "stall_steady": "steady stall",
     "stall_spill": "spill stall",
@@ -25,6 +25,17 @@ PART_NAMES = {
     "batch_wait": "batch wait",
     "queue_imbalance": "imbalance",
     "off_home": "off home",
+}
+PART_TIPS = {
+    "queue": "waiting for a slot, as it would be if DRAM were not shared",
+    "contention_queue": "the start now less the start if DRAM were not shared: slots that stall are free later",
+    "base": "alone on a slot",
+    "stall_burst": "waiting for shared DRAM in first, cold and last phases",
+    "stall_steady": "waiting for shared DRAM in all other phases",
+    "stall_spill": "waiting for shared DRAM with what is spilled",
+    "stall_refetch": "waiting for shared DRAM with what is fetched again",
+    "batch_wait": "waiting for others to share a batch",
+    "interleaved": "iterations in which other requests' tokens ran",
 }
 STYLES = {
     "queue": (0, False),
@@ -83,7 +94,8 @@ class Parts(QWidget):
     def _tip(self, part: str, ns: int, inside: int) -> str:
         share = look.fmt_percent(ns / self.total_ns) if self.total_ns else look.NO_NUMBER
         imbalance = f", of which {look.fmt_ns(inside)} while another slot was idle" if inside else ""
-        return f"{part_name(part)}: {ns:,} ns ({share}){imbalance}"
+        meaning = f"\n    {PART_TIPS[part]}" if part in PART_TIPS else ""
+        return f"{part_name(part)}: {ns:,} ns ({share}){imbalance}{meaning}"
 
     def _legend_texts(self) -> list[str]:
         texts = []

@@ -214,13 +214,13 @@ def serving_text(result: ServingResult) -> str:
 def _limits_table(result: ServingResult) -> str:
     """What limits the percentile that matters, largest first."""
     judged = judged_percentile(result)
-    rows: list[tuple[str, ...]] = [(f"what limits {judged}", "ns", "of it", "", "try")]
+    rows: list[tuple[str, ...]] = [(f"what limits {judged}", "", "", "", "try")]
     for limiter in limits(result, judged):
         load = ", ".join(f"{figure_text(each.value, each.unit)} {each.name}" for each in limiter.load)
         amount = (
             ("", "")
             if limiter.ns is None or limiter.share is None
-            else (f"{limiter.ns:,}", f"{limiter.share:.1%}")
+            else (quantity(limiter.ns * 1e-9, "s"), f"{limiter.share:.1%}")
         )
         rows.append((f"  {limiter.name}", *amount, load, limiter.lever))
     return columns(rows, right=(1, 2))

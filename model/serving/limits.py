@@ -179,7 +179,7 @@ def _lever(result: ServingResult, cause: str, largest: str, parts: Mapping[str, 
     if cause == "queue" and 2 * parts.get("queue_imbalance", 0) > parts["queue"]:
         return "dynamic placement or stealing: slots stand idle while requests wait"
     if cause == "queue" and result.utilisation < _CALM and result.recorded:
-        return "add slots for the bursts, or shorten the plan: the mean rate is not what fills them"
+        return "add slots for the bursts, or shorten the plan"
     return _LEVERS[cause]
 
 
