@@ -120,7 +120,9 @@ def driver_sentence(blame: Blame | None, percentile: str) -> str:
 
 
 def _signed(ns: Fraction) -> str:
-    return f"{look.MINUS if ns < 0 else '+'} {look.fmt_seconds(abs(float(ns)) * 1e-9)}"
+    """A sign and its time, which no line break parts."""
+    term = f"{look.MINUS if ns < 0 else '+'} {look.fmt_seconds(abs(float(ns)) * 1e-9)}"
+    return term.replace(" ", "\u00a0")
 
 
 def _relief(below: list[str], drivers: list[str]) -> str:

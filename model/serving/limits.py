@@ -17,9 +17,10 @@ from .result import PERCENTILES, WITHIN, ServingResult
 if TYPE_CHECKING:  # its kernels are not needed to say what they found
     from .drivers import Blame
 
+SHARED_DRAM = "shared DRAM"
 _MEMORY = ("contention_queue", "stall_burst", "stall_steady", "stall_spill", "stall_refetch")
 CAUSES: dict[str, tuple[str, ...]] = {
-    "shared DRAM": _MEMORY,
+    SHARED_DRAM: _MEMORY,
     "queue": ("queue",),
     "service": ("base",),
     "linger": ("batch_wait",),
@@ -33,7 +34,7 @@ CAUSES: dict[str, tuple[str, ...]] = {
 """Parts of a response by what causes them; every part but those within another is in one."""
 
 MEANINGS = {
-    "shared DRAM": "stalls while slots share the DRAM bandwidth, and the queue that these stalls make longer",
+    SHARED_DRAM: "stalls while slots share the DRAM bandwidth, and the queue that these stalls make longer",
     "queue": "waiting for a slot, as it would be if DRAM were not shared",
     "service": "the plan's own time, alone on a slot",
     "linger": "waiting for others to share a batch",
@@ -155,7 +156,7 @@ def cause_of(part: str) -> str:
 
 def _load(result: ServingResult, cause: str, parts: Mapping[str, int]) -> tuple[Figure, ...]:
     heat = result.warmed
-    if cause == "shared DRAM" and result.bus is not None:
+    if cause == SHARED_DRAM and result.bus is not None:
         return (
             Figure("of its bandwidth asked for while all slots run", result.bus.all_at_once, "share"),
             Figure("on average", result.bus.mean_load, "share"),
@@ -174,7 +175,7 @@ def _load(result: ServingResult, cause: str, parts: Mapping[str, int]) -> tuple[
 
 
 def _lever(result: ServingResult, cause: str, largest: str, parts: Mapping[str, int]) -> str:
-    if cause == "shared DRAM":
+    if cause == SHARED_DRAM:
         return _MEMORY_LEVERS.get(largest, _LESS_TRAFFIC)
     if cause == "queue" and 2 * parts.get("queue_imbalance", 0) > parts["queue"]:
         return "dynamic placement or stealing: slots stand idle while requests wait"
