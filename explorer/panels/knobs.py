@@ -31,6 +31,8 @@ from ..load import PLACEMENTS, Load
 
 SETTLE_MS = 120
 """A knob that is turned is heard when it rests so long."""
+WIDEST = 140
+"""Pixels of a knob, however much room there is."""
 CONTENTION = ("private", "shared")
 """DRAM, by whether slots contend for it: each as if it were alone on it, or all with one bandwidth that ends."""
 RATE_DIGITS = 4
@@ -108,6 +110,9 @@ class Knobs(QWidget):
             if text:
                 first.addWidget(_labelled(text, widget))
             first.addWidget(widget, share)
+        for widget in (self.rate, self.percentile, self.limit):
+            widget.setMaximumWidth(WIDEST)
+        first.addStretch(0)
         self.more = Fold("", opened=False)
         self.more.button.setProperty("muted", True)
         self.more.button.setToolTip("Slots, batches, placement, DRAM and seed: show or hide their knobs")
@@ -172,7 +177,7 @@ class Knobs(QWidget):
         self.more.set_title(
             " · ".join(
                 (
-                    f"{self.slots.text()} slots",
+                    f"{self.slots.text()} slot{'s' * (self.slots.text() != '1')}",
                     f"batch {self.batch.text()}",
                     f"linger {self.linger.text()}",
                     self.placement.currentText(),

@@ -60,7 +60,7 @@ def overload_sentence(result: ServingResult) -> str:
     if result.unstable or result.utilisation <= 1.0:
         return ""
     return (
-        f"⚠ Overloaded: ρ {result.utilisation:.1f}. The queue grows as long as the trace lasts; these times "
+        f"⚠ Overloaded: ρ {result.utilisation:,.3g}. The queue grows as long as the trace lasts; these times "
         "are of that queue. Lower the rate, add slots, or shorten the plan."
     )
 
@@ -109,6 +109,8 @@ def facts_of(result: ServingResult) -> str:
     facts = [f"ρ {result.utilisation:.2f}", f"Jain over slots {result.jain_slots:.2f}"]
     if len(result.streams) > 1:
         facts.append(f"over streams {result.jain_streams:.2f}")
+    elif result.streams:
+        facts.append(f"slowdown {result.streams[0].slowdown:.2f}")
     batches = sum(count for _, count in result.batch_sizes)
     mean = sum(size * count for size, count in result.batch_sizes) / batches if batches else 1.0
     if mean > 1.0:
@@ -146,10 +148,10 @@ def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
 
 FACTS_TIP = (
     "ρ: utilisation of the slots. Jain's index: 1 is even, 1/n all in one; over slots of busy time, over streams of "
-    "slowdown. Padding: share of service time; fallback and preempted: share of requests. Offered is the rate at which "
-    "requests arrive, in the grey line and the Rate knob; served is requests over the time from first arrival to last "
-    "completion, so a queue that is left at the end makes it less. Within the objective: goodput. Each has a card in "
-    "Why."
+    "slowdown: responses over the times alone on a slot. Padding: share of service time; fallback and preempted: share "
+    "of requests. Offered is the rate at which requests arrive, in the grey line and the Rate knob; served is requests "
+    "over the time from first arrival to last completion, so a queue that is left at the end makes it less. Within the "
+    "objective: goodput. Each has a card in Why."
 )
 
 
@@ -419,7 +421,7 @@ class Latency(Panel):
         self.limiting.set_title(f"What limits {'the mean' if which == 'mean' else which}")
         self.limits.show_limits(limits(result, which, document.drivers))
         _tell(self.owed, driver_sentence(document.drivers, which))
-        several = len(result.streams) > 1 or any(s.slo_attainment is not None for s in result.streams)
+        several = len(result.streams) > 1  # of one, the picture and the facts say all
         self.streams.setVisible(several)
         if several:
             self.streams.show_streams(result)
@@ -431,7 +433,8 @@ class Latency(Panel):
             scope, of = f"{measure}.", f" of the {MEASURES[measure]}"
             few = tuple(n.removeprefix(scope) for n in result.token_too_few if n.startswith(scope))
         _tell(self.few, few_sentence(few, of))
-        self.notes.setText(" · ".join(("nearest rank", *result.notes)))
+        notes = (note for note in result.notes if not note.startswith("overloaded:"))  # said above
+        self.notes.setText(" · ".join(("nearest rank", *notes)))
 
     def _show_answers(self, result: ServingResult) -> None:
         """What was answered token by token, and how warm it got."""
