@@ -187,6 +187,17 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Clients:
+    """Clients of a closed loop: each asks, waits for the answer, thinks, and asks again.
+
+    ``think_ns`` int64[count + n]: before each client's first request, then after request 0, 1, ... in order of arrival.
+    """
+
+    count: int
+    think_ns: Times
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
     """What happened to every request, in the order of the offers; arrays are read-only.
 
