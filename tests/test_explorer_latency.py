@@ -392,6 +392,21 @@ def test_sections_and_knobs_fold_and_the_line_says_what_is_folded(qtbot, panel):
     assert panel.limits.isVisible()
 
 
+def test_an_objective_of_one_stream_among_several_says_whose_it_is(panel):
+    drawn, result = panel.distribution, panel.document.serving
+    drawn.show_results(result, None, "", settable=True, whose="chat")
+    assert drawn._objective() == "SLO chat p95 within 35.0 ms · 91.0 % are"
+    plot = drawn._plot()
+    at = QPointF(drawn._grip(), plot.center().y()).toPoint()
+    QTest.mousePress(drawn, Qt.MouseButton.LeftButton, pos=at)
+    QTest.mouseMove(drawn, QPointF(plot.left() + 20, plot.center().y()).toPoint())
+    # The curve is of all streams: it does not say how many of this one's are.
+    assert drawn._objective().startswith("SLO chat p95 within ") and "are" not in drawn._objective()
+    drawn.grab()
+    QTest.keyClick(drawn, Qt.Key.Key_Escape)
+    assert drawn._objective().endswith("91.0 % are")
+
+
 def test_a_wide_panel_has_two_columns(qtbot, panel):
     def beside() -> bool:
         place = panel.limits.mapTo(panel, panel.limits.rect().topLeft())

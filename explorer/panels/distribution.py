@@ -169,6 +169,7 @@ class Distribution(QWidget):
         self.baseline: ServingResult | None = None
         self.label = ""
         self.settable = False
+        self.whose = ""  # the stream that has the objective, of several
         self.asked = DEFAULT_PERCENTILE  # of an objective that the hand may set
         self._moving_ns: float | None = None  # the objective that the hand set, until a result knows of it
         self._held = False
@@ -191,10 +192,12 @@ class Distribution(QWidget):
         settable: bool = False,
         asked: float = DEFAULT_PERCENTILE,
         measure: str = "response",
+        whose: str = "",
     ) -> None:
         """Draw one of `MEASURES` of `result`, and of `baseline` with its label where there is one.
 
-        `settable`: there can be an objective, that the share `asked` of the requests answers within a time.
+        `settable`: there can be an objective, that the share `asked` of the requests answers within a time; of the
+        stream `whose` where there are several.
         """
         if measure != self.measure or (result is not self.result and not self._held):
             self._moving_ns, self._held = None, False
@@ -206,7 +209,7 @@ class Distribution(QWidget):
             self._base_curve = Curve.of(self._base.ranked_ns) if self._base is not None else NO_CURVE
         self.result, self.baseline, self.label, self.measure = result, baseline, label, measure
         settable = settable and measure == "response"
-        self.settable, self.asked = settable, asked
+        self.settable, self.asked, self.whose = settable, asked, whose
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if settable else Qt.FocusPolicy.NoFocus)
         marks = ", ".join(f"{name} {look.fmt_ns(ns)}" for name, ns in self._marks())
         self.setAccessibleDescription(
@@ -226,15 +229,17 @@ class Distribution(QWidget):
         if limit is None or result is None:
             return "drag to set an objective"
         share = result.slo_percentile or self.asked
-        return (
-            f"SLO {look.fmt_percentile(share)} within {look.fmt_ns(round(limit))} · "
-            f"{look.fmt_percent(self._attained(limit))} are"
-        )
+        whose = f"{self.whose} " if self.whose else ""
+        within = f"SLO {whose}{look.fmt_percentile(share)} within {look.fmt_ns(round(limit))}"
+        attained = self._attained(limit)
+        return within if attained is None else f"{within} · {look.fmt_percent(attained)} are"
 
-    def _attained(self, limit_ns: float) -> float:
-        """The model's figure, but while the hand moves the line."""
+    def _attained(self, limit_ns: float) -> float | None:
+        """The model's figure, but while the hand moves the line; None where the curve is of other streams too."""
         known = self.result.slo_attainment if self.result is not None else None
-        return known if known is not None and self._moving_ns is None else self._curve.within(limit_ns)
+        if known is not None and self._moving_ns is None:
+            return known
+        return None if self.whose else self._curve.within(limit_ns)
 
     def _plot(self) -> QRectF:
         top = 20.0 + LABEL * max((line for _, _, line in self._labels()), default=0)
@@ -435,15 +440,16 @@ class Distribution(QWidget):
                 row = QRectF(plot.right() - wide - 6, plot.bottom() - 20, wide + 2, 14)
                 painter.drawText(row, Qt.AlignmentFlag.AlignLeft, text)
             return
-        missed = self._attained(limit) < (result.slo_percentile or self.asked)
-        colour = colours.bad if missed else colours.good
+        attained = self._attained(limit)
+        missed = attained is not None and attained < (result.slo_percentile or self.asked)
+        colour = colours.muted if attained is None else colours.bad if missed else colours.good
         painter.setPen(QPen(colour, 2.0 if self._held else 1.5))
         at = axis.x(plot, limit)
         painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
         painter.fillRect(QRectF(at - 3, plot.bottom() - 4, 6, 8), colour)  # what the hand takes hold of
         beyond = " ▸" if limit > axis.right_ns else ""
-        sign = "✕" if missed else "✓"
-        text = f"{sign} {self._objective()}{beyond}"
+        sign = "" if attained is None else "✕ " if missed else "✓ "
+        text = f"{sign}{self._objective()}{beyond}"
         wide = metrics.horizontalAdvance(text)
         start = at - wide - 6 if at - wide - 6 > plot.left() else at + 6
         plate = QRectF(start - 2, plot.bottom() - 18, wide + 4, 14)

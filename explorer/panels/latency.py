@@ -402,7 +402,11 @@ class Latency(Panel):
         asked = load.asked if load is not None else DEFAULT_PERCENTILE
         self._show_answers(result)
         measure = self.tokens.measure if result.tokens is not None else "response"
-        self.distribution.show_results(result, base, label, settable=settable, asked=asked, measure=measure)
+        several = load is not None and len(load.workload.streams) > 1
+        whose = load.workload.streams[load.judged].name if several and load.judged is not None else ""
+        self.distribution.show_results(
+            result, base, label, settable=settable, asked=asked, measure=measure, whose=whose
+        )
         which = self.which.currentText()
         count = max(1, len(result.requests.arrival_ns))
         total = {"p95": result.p95_ns, "p99": result.p99_ns}.get(which, result.sum_response_ns // count)
