@@ -25,9 +25,9 @@ LEFT, RIGHT, BOTTOM = (
 PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "tiles": (LEFT, 620),
     "history": (LEFT, 200),
-    "traffic": (RIGHT, 180),
-    "registers": (RIGHT, 114),
-    "latency": (RIGHT, 516),
+    "traffic": (RIGHT, 178),
+    "registers": (RIGHT, 122),
+    "latency": (RIGHT, 512),
     "demand": (BOTTOM, 250),
     "queue": (BOTTOM, 250),
     "groups": (BOTTOM, 250),

@@ -37,6 +37,8 @@ LABEL = 14.0
 """Height of a percentile's label."""
 GRIP = 6.0
 """Pixels beside the objective's line at which the hand takes hold of it."""
+BESIDE = 3.0
+"""The baseline may stretch the axis so far: what is looked at keeps a third of it."""
 STEP = 1.02
 """One key stroke moves the objective by this factor."""
 
@@ -325,7 +327,7 @@ class Distribution(QWidget):
         marks, limit = dict(self._marks()), self._given_ns()
         right = max(1.0, marks["p99"] * 1.06)
         if self._base is not None and self.baseline is not None and not self.baseline.unstable:
-            right = max(right, min(float(self._base.percentiles_ns["p99"]), 20.0 * right))
+            right = max(right, min(float(self._base.percentiles_ns["p99"]), BESIDE * right))
         if limit is not None:
             right = max(right, min(limit * 1.06, 2.0 * right))
         logarithmic = right > 25.0 * max(1.0, float(marks["p50"]))

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QVBoxLayout, QWidget
 
 from model.cost.result import CostResult
 from model.plan.plan import Plan
-from model.serving.limits import cause_of, limits
+from model.serving.limits import cause_of, limits, part_words
 from model.serving.result import ServingResult
 
 from .. import look
@@ -32,7 +32,7 @@ from .distribution import MEASURES, Distribution
 from .knobs import RATE_DIGITS, Knobs
 from .limits import SHAPLEY_TIP, Limits, driver_sentence
 from .panel import Panel
-from .parts import Parts, part_name, shown_parts
+from .parts import Parts, shown_parts
 from .streams import SlotBars, StreamTable
 from .tokens import SHOWN, TokenTimes, token_facts
 
@@ -138,7 +138,7 @@ def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
     if not rate.get("set_rate_per_s"):
         return f"No rate keeps {limit} ({how}). Shorten the plan, add slots, or relax the objective."
     part = ramp.get("cause") or ""
-    name = part_name(part)
+    name = part_words(part)
     cause = cause_of(part) if part else ""
     grows = f": {name} grows most{f' ({cause})' if cause != name else ''}." if part else "."
     first = {"capacity": "the slots' capacity", "objective": "the objective"}.get(ramp.get("what") or "", "")
@@ -204,6 +204,13 @@ def _rounded_down(rate_per_s: float) -> float:
 def _runs_the_plan(load: Load | None) -> bool:
     """Whether slots are the machine's: of service times of the workload's own they are only places."""
     return load is not None and any(s.service is None and not s.plans for s in load.workload.streams)
+
+
+def _whose(load: Load | None) -> str:
+    """The stream whose objective is drawn, where there are several."""
+    if load is None or load.judged is None or len(load.workload.streams) == 1:
+        return ""
+    return load.workload.streams[load.judged].name
 
 
 class Latency(Panel):
@@ -402,10 +409,8 @@ class Latency(Panel):
         asked = load.asked if load is not None else DEFAULT_PERCENTILE
         self._show_answers(result)
         measure = self.tokens.measure if result.tokens is not None else "response"
-        several = load is not None and len(load.workload.streams) > 1
-        whose = load.workload.streams[load.judged].name if several and load.judged is not None else ""
         self.distribution.show_results(
-            result, base, label, settable=settable, asked=asked, measure=measure, whose=whose
+            result, base, label, settable=settable, asked=asked, measure=measure, whose=_whose(load)
         )
         which = self.which.currentText()
         count = max(1, len(result.requests.arrival_ns))

@@ -33,6 +33,17 @@ CAUSES: dict[str, tuple[str, ...]] = {
 }
 """Parts of a response by what causes them; every part but those within another is in one."""
 
+_PART_WORDS = {
+    "base": "service",
+    "contention_queue": "queue behind stalls",
+    "stall_burst": "burst stall",
+    "stall_steady": "steady stall",
+    "stall_spill": "spill stall",
+    "stall_refetch": "refetch stall",
+    "batch_wait": "batch wait",
+    "queue_imbalance": "imbalance",
+    "off_home": "off home",
+}
 MEANINGS = {
     SHARED_DRAM: "stalls while slots share the DRAM bandwidth, and the queue that these stalls make longer",
     "queue": "waiting for a slot, as it would be if DRAM were not shared",
@@ -146,6 +157,11 @@ def judged_percentile(result: ServingResult) -> str:
     named = {float(share): name for name, share in PERCENTILES}
     name = named.get(result.slo_percentile or 0.0, "p95")
     return name if name in dict(result.parts) else "p95"
+
+
+def part_words(part: str) -> str:
+    """What a part is called for a person."""
+    return _PART_WORDS.get(part, part.replace("_", " "))
 
 
 def cause_of(part: str) -> str:

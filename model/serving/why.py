@@ -12,7 +12,7 @@ from functools import partial
 
 from ..errors import UsageError
 from ..why import Card, Figure, shares_of
-from .limits import CAUSES, SHARED_DRAM, Limiter, judged_percentile, limits
+from .limits import CAUSES, SHARED_DRAM, Limiter, judged_percentile, limits, part_words
 from .result import PERCENTILES, WITHIN, ServingResult, TokenResult, Warmed
 
 _PERCENTILES = {f"{name}_s": share for name, share in PERCENTILES}
@@ -114,7 +114,7 @@ def _percentile(result: ServingResult, name: str) -> Card:
         f"nearest rank: sorted[⌈{float(_PERCENTILES[name]):g} n⌉ − 1] of n responses, from arrival to completion",
         (*inputs, Figure("exactly", f"{ns:,} ns")),
         shares_of(
-            [(part.replace("_", " "), value * 1e-9) for part, value in parts if part not in WITHIN],
+            [(part_words(part), value * 1e-9) for part, value in parts if part not in WITHIN],
             ns * 1e-9,
             most=16,
         ),
@@ -133,7 +133,7 @@ def _mean(result: ServingResult) -> Card:
         tuple(_common(result)),
         shares_of(
             [
-                (part.replace("_", " "), value * 1e-9)
+                (part_words(part), value * 1e-9)
                 for part, value in dict(result.parts).get("mean", ())
                 if part not in WITHIN
             ],
@@ -185,7 +185,7 @@ def _contention(result: ServingResult, judged: str, shared: Limiter) -> Card:
         "stalls while slots share the DRAM bandwidth + queue behind stalls (start now − start with DRAM not shared)",
         (Figure("slots", result.slots), *shared.load),
         shares_of(
-            [(part.replace("_", " "), parts[part] * 1e-9) for part in CAUSES[SHARED_DRAM] if part in parts],
+            [(part_words(part), parts[part] * 1e-9) for part in CAUSES[SHARED_DRAM] if part in parts],
             ns * 1e-9,
         ),
         "These are parts of the very requests at the percentile. Contention among the drivers (Shapley) is another "
