@@ -21,6 +21,7 @@ from pathlib import Path
 
 import model
 import model.commands
+from model import compiled
 from model.errors import FileError, TilewrightError
 from model.packaged import folder, named_file
 
@@ -73,6 +74,21 @@ def _must_exist(name: str) -> None:
     raise FileError("no such file, sample or command", where=name, lever=lever)
 
 
+def _tell_of_kernels(line: str) -> None:
+    """How far compiling is, on standard error: one line that moves on a terminal, one in all elsewhere."""
+    words = line.split()  # kernel 3 of 41: model.cost.traffic.measure
+    if words[0] != "kernel":
+        return
+    done, total = int(words[1]), int(words[3].rstrip(":"))
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(
+            f"\r{PROGRAM}: compiling kernels, once: {done} of {total}", end=end, file=sys.stderr, flush=True
+        )
+    elif done == 1:
+        print(f"{PROGRAM}: compiling {total} kernels, once; it takes some minutes", file=sys.stderr)
+
+
 class _Parser(argparse.ArgumentParser):
     """One line on wrong usage, exit 2."""
 
@@ -95,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words and words[0] in command_names() and not os.path.exists(words[0]) else ""
     try:
         if name:
+            compiled.fill_before_the_first(_tell_of_kernels)
             module = _module(name)
             doc = (module.__doc__ or "").strip()
             parser = _Parser(
