@@ -317,9 +317,8 @@ def test_preemption_at_launches_by_hand():
 
 
 def test_a_batch_that_goes_on_elsewhere_holds_both_slots_in_turn():
-    """Two slots, the long request of two kernels of 10 ns on slot 0. At 1 an urgent one of 30 ns takes slot 1, at 2 the
-    next waits for the launch at 10 and takes slot 0 until 40. Slot 1 is free first, at 31, and the long one ends there, at
-    41.
+    """A long request of two kernels of 10 ns on slot 0. At 1 an urgent one of 30 ns takes slot 1; the next comes at 2,
+    waits for the launch at 10 and takes slot 0 until 40. Slot 1 is free at 31: the long one goes on there, until 41.
     """
     kernels = profile([(0, 2, 0, 0, 0), (3, 8, 8, 0, 0)], 2)
     services = Services.of_profiles(
