@@ -338,3 +338,6 @@ def test_a_higher_class_takes_the_slot_at_the_next_launch(tmp_path, rule, preemp
     result = serve(workload(tmp_path, text, t__csv=trace, **named))
     assert parts(result, "preempted") == preempted
     assert result.requests.completion_ns.tolist() == completion
+    assert (
+        result.slot_busy_ns == (350,) and result.utilisation == 350 / 20
+    )  # nobody is served while suspended

@@ -106,7 +106,7 @@ def outcome(
     judged = [stream for stream in streams if stream.slo_attainment is not None]
     span_s = (last - first) * 1e-9
     padding = dict(requests.parts).get("padding")
-    service = exact_sum(requests.completion_ns - requests.start_ns)
+    service = exact_sum(done.served_ns)
     return ServingResult(
         requests=requests,
         source=_title(workload, count),
@@ -307,7 +307,7 @@ def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, .
         return tuple(done.generated.busy_ns.tolist()), tuple(served.tolist())
     one = _one_of_each_batch(done)
     busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
+    np.add.at(busy, done.slot[one], done.served_ns[one])
     served = np.bincount(done.slot, minlength=slots)
     return tuple(int(value) for value in busy), tuple(int(value) for value in served)
 
@@ -364,7 +364,7 @@ def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
         work = exact_sum(done.generated.busy_ns)
     else:
         one = _one_of_each_batch(done)
-        work = exact_sum((done.completion_ns - done.start_ns)[one])
+        work = exact_sum(done.served_ns[one])
     first = int(requests.arrival_ns[0])
     span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
     return work / (slots * span) if span and slots else 0.0
