@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] == "--version":
         print(f"{PROGRAM} {model.__version__}")
         return 0
-    name = words[0] if words and words[0] in command_names() and not os.path.exists(words[0]) else ""
+    name = words[0] if words and words[0] in command_names() else ""
     try:
         if name:
             module = _module(name)

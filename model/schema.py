@@ -150,6 +150,40 @@ def write_whole(path: Path, content: bytes) -> None:
         raise FileError(f"cannot be written: {reason}", where=str(path)) from error
 
 
+def must_be_writable(path: str | Path, *read: str | Path | None) -> None:
+    """Refuse a file to write before the work that it is for: a search of minutes must not end in a mistyped folder.
+
+    Parameters
+    ----------
+    read : files that are read for it and no plans: they are not written over.
+
+    Raises
+    ------
+    FileError : no such folder, a folder or a device itself, not writable, or one of `read`.
+    """
+    where, real = str(path), Path(os.path.realpath(path))
+    if not where or "\0" in where:
+        raise FileError("is no name of a file", where=repr(where), lever="Name a file.")
+    if real.is_dir():
+        raise FileError("is a folder", where=where, lever="Name a file inside it.")
+    if not real.parent.is_dir():
+        raise FileError(
+            f"cannot be written: there is no folder {real.parent}", where=where, lever="Make it first."
+        )
+    if real.exists() and not real.is_file():
+        raise FileError("is no ordinary file", where=where, lever="Name a file.")
+    if not os.access(real.parent, os.W_OK):
+        raise FileError(
+            f"cannot be written: no permission in {real.parent}", where=where, lever="Choose another folder."
+        )
+    if any(
+        source is not None and os.path.exists(source) and real.samefile(source)
+        for source in read
+        if real.exists()
+    ):
+        raise FileError("is read here and would be lost", where=where, lever="Write to another file.")
+
+
 def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schema:
     """Check a parsed document against `schema`; FileError with every fault and its path."""
     try:

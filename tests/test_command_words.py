@@ -53,7 +53,7 @@ def test_tune_compares_with_the_plan_that_it_began_with(
     text = capsys.readouterr().out
     assert "this plan" in text.splitlines()[2]
     assert "began with" in text.splitlines()[2]
-    assert "began with: each contraction with its tail" in text
+    assert "began with: contractions with their tails" in text
     assert f"written: {plan}" in text
     assert main([*words, "--json"]) == 0
     search = json.loads(capsys.readouterr().out)["search"]

@@ -41,15 +41,16 @@ def run(arguments: argparse.Namespace) -> int:
     rows = max(len(graph.operators), len(groups)) if arguments.all else ROWS
     print(text_summary(graph, rows))
     if groups:
-        print("\n" + _groups_text(groups, rows))
+        print("\n" + groups_text(groups, rows))
     return 0
 
 
-def _groups_text(groups: list[dict[str, Any]], rows: int) -> str:
+def groups_text(groups: list[dict[str, Any]], rows: int) -> str:
+    """The first `rows` groups of `groups_document` as a table."""
     table = [["group", "operators", "dims", "loop tree"]]
     for group in groups[:rows]:
         dims = " ".join(f"{name}={extent}" for name, extent in group["dims"].items())
         tree = group["tree"] + ("  (chosen when simulated)" if group["tree"] and group["chosen"] else "")
         table.append([group["id"], printable(" ".join(group["operators"])), dims, tree])
     left = len(groups) - rows
-    return columns(table) + (f"\n… and {left} more groups (--all lists them)" if left > 0 else "")
+    return columns(table) + (f"\n… and {left:,} more groups (--all lists them)" if left > 0 else "")

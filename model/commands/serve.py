@@ -189,7 +189,7 @@ def run(arguments: argparse.Namespace) -> int:
         _must_matter(workload, bool(arguments.graph))
     if arguments.profile:
         own = (load_profile(Path(arguments.profile)),)
-        inputs["profile"] = {"path": arguments.profile}
+        inputs["profile"] = {"path": arguments.profile, "digest": digest_of(Path(arguments.profile))}
     elif arguments.graph:
         own, plans = _planned(arguments, workload, inputs)
     prepared = prepare(workload, own, arguments.slots, arguments.rate, plans)
@@ -202,8 +202,29 @@ def run(arguments: argparse.Namespace) -> int:
         serving |= {name: value for name, value in more.items() if value is not None}
         print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving})
     else:
-        print("\n\n".join([serving_text(result), *questions_text(shapley, whatif)]))
+        print("\n\n".join([_served_text(inputs), serving_text(result), *questions_text(shapley, whatif)]))
     return 0
+
+
+def _served_text(inputs: Mapping[str, Any]) -> str:
+    """What was served: the workload with what was set over it, the graph, its plan and the machine."""
+    workload = inputs["workload"]
+    over = [f"--{name.removesuffix('_per_s')} {workload[name]}" for name in OVER if name in workload]
+    rows = [["workload", f"{workload['name']}{' with ' * bool(over)}{' '.join(over)}", workload["path"]]]
+    rows.extend(["trace", name, ""] for name in workload.get("traces", ()))
+    if "profile" in inputs:
+        rows.append(["profile", inputs["profile"]["path"], ""])
+    if "graph" in inputs:
+        graph, machine, plan = inputs["graph"], inputs["hardware"], inputs["plan"]
+        bound = ",".join(f"{name}={text}" for name, text in bindings_text(inputs["bindings"]).items())
+        cut = f"one slot of {machine['cores_per_slot']} of its {machine['cores']} cores"
+        count = f"{plan['groups']:,} group{'s' * (plan['groups'] != 1)}"
+        rows += [
+            ["graph", f"{graph['name']}{' at ' * bool(bound)}{bound}", graph["path"]],
+            ["plan", f"{plan['path']}: {count}", ""],
+            ["machine", f"{machine['name']}, a request on {cut}", machine["path"]],
+        ]
+    return columns(rows)
 
 
 def _choose(arguments: argparse.Namespace) -> int:
