@@ -13,16 +13,17 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from .errors import FileError
 
 _LARGEST_FILE_BYTES = 1 << 20
-MOST_FAULTS = 10
+MOST_FAULTS = 20
 
 
 class Strict(BaseModel):
@@ -52,7 +53,32 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 """Text that is not empty."""
 
+Fault = tuple[tuple[int | str, ...], str]
+"""A place below what a validator looks at, () for it itself, and what is wrong there."""
+
 _Schema = TypeVar("_Schema", bound=BaseModel)
+
+
+def tell(found: Iterable[Fault | str], beside: ValidationError | None = None) -> None:
+    """For validators of several rules: raise all that is `found` at once, after the faults `beside`; nothing for none.
+
+    A ``ValueError`` tells one fault of one place; whoever corrects it would meet the next.
+    """
+    lines: list[InitErrorDetails] = []
+    for fault in beside.errors(include_url=False) if beside is not None else ():
+        known = {
+            "type": fault["type"],
+            "loc": fault["loc"],
+            "input": fault["input"],
+            "ctx": fault.get("ctx", {}),
+        }
+        lines.append(InitErrorDetails(**known))
+    for each in found:
+        place, text = ((), each) if isinstance(each, str) else each
+        kind = PydanticCustomError("value_error", "{text}", {"text": text})
+        lines.append(InitErrorDetails(type=kind, loc=place, input=None))
+    if lines:
+        raise ValidationError.from_exception_data("", lines)
 
 
 def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
@@ -76,8 +102,8 @@ def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
     return content
 
 
-def read_toml(content: bytes, schema: type[_Schema], where: str) -> _Schema:
-    """Parse TOML and check it against `schema`.
+def read_toml(content: bytes, schema: type[_Schema], where: str, lever: str = "") -> _Schema:
+    """Parse TOML and check it against `schema`; `lever` is what to do about faults that say nothing of it themselves.
 
     Raises
     ------
@@ -92,7 +118,7 @@ def read_toml(content: bytes, schema: type[_Schema], where: str) -> _Schema:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid TOML: {reason}", where=where) from error
-    return check(table, schema, where)
+    return check(table, schema, where, lever)
 
 
 def read_json(content: bytes, schema: type[_Schema], where: str) -> _Schema:
@@ -184,7 +210,7 @@ def must_be_writable(path: str | Path, *read: str | Path | None) -> None:
         raise FileError("is read here and would be lost", where=where, lever="Write to another file.")
 
 
-def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schema:
+def check(table: Mapping[str, Any], schema: type[_Schema], where: str, lever: str = "") -> _Schema:
     """Check a parsed document against `schema`; FileError with every fault and its path."""
     try:
         return schema.model_validate(table)
@@ -194,7 +220,7 @@ def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schem
             "; ".join(_fault(fault, table) for fault in faults[:MOST_FAULTS])
             + (f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""),
             where=where,
-            lever=_lever(faults, schema),
+            lever=_lever(faults, schema) or lever,
         ) from None
 
 
@@ -223,7 +249,7 @@ _PLAIN_KEY = re.compile(r"[\w/:+-]+")
 
 def _fault(fault: Any, table: Mapping[str, Any]) -> str:
     """One fault as ``memory[1].scope: should be 'device' or 'core', not 'chip'``."""
-    path = _path(fault["loc"], table)
+    path, name = _path(fault["loc"], table)
     kind, message = fault["type"], fault["msg"]
     if kind == "extra_forbidden":
         text = "unknown key"
@@ -246,7 +272,7 @@ def _fault(fault: Any, table: Mapping[str, Any]) -> str:
         text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.16g}".replace("e+", "e"), text)
         if ", not " not in text:  # a count of items is given with its message
             text += f", not {_value(fault['input'])}"
-    return f"{path}: {text}" if path else text
+    return f"{path}{name}: {text}" if path else text
 
 
 def _value(given: Any) -> str:
@@ -260,9 +286,11 @@ def _value(given: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
-def _path(location: tuple[int | str, ...], table: Any) -> str:
-    """``memory[1].scope`` from pydantic's location, without the tags of its unions."""
-    text, here = "", table
+def _path(location: tuple[int | str, ...], table: Any) -> tuple[str, str]:
+    """``memory[1].scope`` from pydantic's location, without the tags of its unions; and `` (L2)`` where the innermost
+    table of a list has a name: people count in names.
+    """
+    text, name, here = "", "", table
     for position, part in enumerate(location):
         if part == "[key]":
             continue
@@ -270,11 +298,13 @@ def _path(location: tuple[int | str, ...], table: Any) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
             here = here[part] if isinstance(here, list) and part < len(here) else None
+            given = here.get("name") if isinstance(here, dict) else None
+            name = f" ({_value(given)[1:-1]})" if isinstance(given, str) and given else ""
         elif last or (isinstance(here, dict) and part in here):
             key = part if _PLAIN_KEY.fullmatch(part) else _value(part)
             text += f".{key}" if text else key
             here = here.get(part) if isinstance(here, dict) else None
-    return text
+    return text, name
 
 
 def _keys(schema: type[BaseModel]) -> set[str]:
