@@ -23,6 +23,7 @@ from model.serving.why import NUMBERS
 from model.serving.why import numbers as serving_numbers
 from model.serving.why import why as serving_why
 from model.serving.workload import load_workload
+from model.terminal import quantity, size
 from model.why import card_text, figure_text
 
 from .cost_graphs import Sketch, one_buffer, product
@@ -202,3 +203,44 @@ def test_what_is_written_over_an_input_is_not_held_twice() -> None:
     named = {graph.tensors[t].name if t >= 0 else "": size for t, size in result.groups[0].resident}
     assert named == {"x": 64, "y": 64, "": -64}
     assert dict(result.groups[0].footprint_bytes) == {"buffer": 64}
+
+
+def test_a_tile_size_says_what_it_divides_and_what_its_neighbours_would_do() -> None:
+    graph, machine = load_graph("swiglu_mlp"), load_hardware("edge-npu")
+    result = simulate(CostRequest(graph, machine, contraction_tails(graph)))
+    card = why(result, "G1.buffer.m")
+    said = {figure.name: figure.value for figure in card.inputs}
+    group = result.groups[0]
+    assert card.value.value == dict(group.levels[0].tile)["m"] == 256
+    assert card.formula == "of 512, in 2 trips, all alike"
+    assert said["who says so"] == "the tool"
+    assert said["multiple of the machine's 32"] == 8
+    assert said["held in buffer"] == said["capacity of buffer"] == 512 << 10
+    assert said["next larger, 512"] == "does not fit: 768 KiB in buffer, 512 KiB available"
+    # The smaller one, set by hand with the other tiles as they are, is what the card says of it.
+    tile = tuple((dim, 192 if dim == "m" else extent) for dim, extent in group.levels[0].tile)
+    plan = set_level(graph, contraction_tails(graph), 0, LevelTile("buffer", tile))
+    other = simulate(CostRequest(graph, machine, plan))
+    told = said["next smaller, 192"]
+    assert told.startswith(f"{quantity(other.groups[0].latency_s, 's')} (+")
+    assert f"DRAM {size(sum(other.groups[0].dram_bytes('DRAM')))} (+" in told
+    own = why(other, "G1.buffer.m")
+    assert own.formula == "of 512, in 3 trips, the last of 128"
+    assert {figure.name: figure.value for figure in own.inputs}["who says so"] == "the plan"
+
+
+def test_every_tile_of_every_level_has_a_card(result) -> None:
+    few = simulate(CostRequest(product(40, 50, 60), one_buffer(1 << 12), unfused(product(40, 50, 60))))
+    for level in few.groups[0].levels:
+        for dim, extent in level.tile:
+            assert why(few, f"g1.{level.memory}.{dim}").value.value == extent
+    for number, message in (
+        ("G1.buffer.zz", "G1 has no tile buffer.zz. It has buffer: "),
+        ("G1.DRAM.m", "G1 has no tile DRAM.m"),
+        ("G99.buffer.m", "no group G99. This plan has G1 to G16"),
+        ("G" + "9" * 5000 + ".latency_s", "no group"),
+        ("a.b.c", "no number 'a.b.c'"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            why(result, number)
+        assert message in caught.value.sentence()

@@ -63,7 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--why",
         default="",
         metavar="NUMBER",
-        help="explain one number: its formula, inputs and shares; latency_s, G3.footprint_bytes, serving.p95_s …",
+        help="explain one number: its formula, inputs and shares; latency_s, G3.footprint_bytes, serving.p95_s, "
+        "of a tile size G3.buffer.n …",
     )
     parser.add_argument("--all", action="store_true", help="list every group, in launch order")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
