@@ -65,6 +65,8 @@ def _overview() -> str:
 
 def _must_exist(name: str) -> None:
     """Refuse a file that is not there before a window opens on nothing; a mistyped command lands here too."""
+    if os.path.isdir(name):
+        raise FileError("this is a folder, not a file", where=name, lever="Name a file inside it.")
     if os.path.exists(name) or named_file(name, "sample_graphs", ".onnx"):
         return
     samples = [path.stem for path in folder("sample_graphs").glob("*.onnx")]
@@ -117,6 +119,11 @@ def _check_window(chosen: argparse.Namespace) -> None:
     """Refuse what the window could not open, before it opens."""
     if chosen.file is not None:
         _must_exist(chosen.file)
+        if chosen.file.endswith(".json"):
+            raise UsageError(
+                f"{chosen.file} is a plan, which belongs to a model",
+                lever=f"Open it with {PROGRAM} MODEL --plan {chosen.file}.",
+            )
     elif chosen.plan or chosen.bind:
         raise UsageError(
             f"--{'plan' if chosen.plan else 'bind'} is of FILE, and none is given",

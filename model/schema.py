@@ -24,6 +24,7 @@ from .errors import FileError
 
 _LARGEST_FILE_BYTES = 1 << 20
 MOST_FAULTS = 20
+_LONGEST_NAME = 255  # of a file, on every platform's usual file systems
 
 
 class Strict(BaseModel):
@@ -102,6 +103,19 @@ def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
     return content
 
 
+def _text(content: bytes, where: str) -> str:
+    """The text of a file; a file of nothing and one that is no UTF-8 are refused."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
+        ) from error
+    if not text.strip():
+        raise FileError("is empty", where=where, lever="Name another file, or write this one.")
+    return text
+
+
 def read_toml(content: bytes, schema: type[_Schema], where: str, lever: str = "") -> _Schema:
     """Parse TOML and check it against `schema`; `lever` is what to do about faults that say nothing of it themselves.
 
@@ -110,11 +124,7 @@ def read_toml(content: bytes, schema: type[_Schema], where: str, lever: str = ""
     FileError : not UTF-8, not TOML, or not the schema; the message holds every fault with its path.
     """
     try:
-        table = tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FileError(
-            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
-        ) from error
+        table = tomllib.loads(_text(content, where))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid TOML: {reason}", where=where) from error
@@ -136,12 +146,9 @@ def read_json(content: bytes, schema: type[_Schema], where: str) -> _Schema:
             raise FileError(f"the key {twice!r} stands twice in one object", where=where)
         return table
 
+    text = _text(content, where)
     try:
-        table = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
-    except UnicodeDecodeError as error:
-        raise FileError(
-            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
-        ) from error
+        table = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid JSON: {reason}", where=where) from error
@@ -187,9 +194,12 @@ def must_be_writable(path: str | Path, *read: str | Path | None) -> None:
     ------
     FileError : no such folder, a folder or a device itself, not writable, or one of `read`.
     """
-    where, real = str(path), Path(os.path.realpath(path))
-    if not where or "\0" in where:
+    where = str(path)
+    if where in ("", "-") or "\0" in where:
         raise FileError("is no name of a file", where=repr(where), lever="Name a file.")
+    real = Path(os.path.realpath(path))
+    if len(os.fsencode(real.name)) > _LONGEST_NAME:
+        raise FileError(f"is a name of more than {_LONGEST_NAME} bytes", where=where, lever="Shorten it.")
     if real.is_dir():
         raise FileError("is a folder", where=where, lever="Name a file inside it.")
     if not real.parent.is_dir():
@@ -202,11 +212,8 @@ def must_be_writable(path: str | Path, *read: str | Path | None) -> None:
         raise FileError(
             f"cannot be written: no permission in {real.parent}", where=where, lever="Choose another folder."
         )
-    if any(
-        source is not None and os.path.exists(source) and real.samefile(source)
-        for source in read
-        if real.exists()
-    ):
+    there = [source for source in read if source is not None and os.path.exists(source)]
+    if real.exists() and any(real.samefile(source) for source in there):
         raise FileError("is read here and would be lost", where=where, lever="Write to another file.")
 
 

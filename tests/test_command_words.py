@@ -199,3 +199,37 @@ def test_serve_names_what_it_served(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_of_a_graph_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--plan", "x.json"], ["--bind", "seq=4"], ["--precision", "int8"], ["--hardware", "a100"]):
         assert "is of GRAPH, and none is given" in said(capsys, "serve", "--workload", POISSON, *words)
+
+
+def test_an_empty_word_is_no_word_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script's variable that is not set must not mean another plan, or no workload."""
+    graph = "swiglu_mlp"
+    for words, message in (
+        (["simulate", graph, "--plan", ""], "no such plan file"),
+        (["simulate", graph, "--workload", ""], "no such workload file"),
+        (["inspect", graph, "--plan", ""], "no such plan file"),
+        (["tune", graph, "--tiles-only", "--plan", ""], "no such plan file"),
+        (["serve", "", "--workload", "poisson"], "no packaged sample of that name"),
+        (["serve", "--workload", "poisson", "--profile", ""], "cannot be read"),
+    ):
+        assert message in said(capsys, *words)
+    nothing = tmp_path / "nothing"
+    nothing.write_text("")
+    for option in ("--hardware", "--plan", "--workload"):
+        assert f"{nothing}: is empty" in said(capsys, "simulate", graph, option, str(nothing))
+
+
+def test_a_folder_and_a_plan_are_no_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "this is a folder, not a file" in said(capsys, str(tmp_path))
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    assert f"Open it with tilewright MODEL --plan {plan}" in said(capsys, str(plan))
+
+
+def test_a_file_does_not_hide_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "samples").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["samples"]) == 0
+    assert "transformer_block" in capsys.readouterr().out

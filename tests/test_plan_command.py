@@ -76,6 +76,11 @@ def test_what_is_not_legal_offers_the_fix_and_takes_it(capsys: pytest.CaptureFix
         (["-o", "/nowhere/at/all.json"], "there is no folder /nowhere/at"),
         (["-o", "/"], "is a folder"),
         (["-o", ""], "is no name of a file"),
+        (["-o", "-"], "is no name of a file"),
+        (["-o", "x\0y"], "is no name of a file"),
+        (["-o", "a" * 5000], "is a name of more than 255 bytes"),
+        (["-o", "/dev/null"], "is no ordinary file"),
+        (["--plan", ""], "no such plan file"),
     ],
 )
 def test_bad_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,24 +194,28 @@ def run(arguments: argparse.Namespace) -> int:
             "--fallback-factor and --train-half are of --choose-lengths K", lever="Give it as well."
         )
     workload = loaded(arguments)
-    if arguments.graph and arguments.profile:
+    if arguments.graph is not None and arguments.profile is not None:
         raise UsageError("GRAPH and --profile both say how long a request takes", lever="Give one of them.")
     if arguments.precision and arguments.precision not in PRECISIONS:
         raise UsageError(
             f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
         )
-    lost = [name for name in ("hardware", "plan", "bind", "precision") if getattr(arguments, name)]
-    if lost and not arguments.graph:
+    lost = [
+        name
+        for name in ("hardware", "plan", "bind", "precision")
+        if getattr(arguments, name) not in (None, "")
+    ]
+    if lost and arguments.graph is None:
         raise UsageError(f"--{lost[0]} is of GRAPH, and none is given", lever="Name a model or a sample too.")
     inputs: dict[str, Any] = {"workload": workload_input(workload, arguments)}
     own: tuple[ServiceProfile, ...] = ()
     plans: Mapping[PlanFile, ServiceProfile] = {}
-    if arguments.profile or arguments.graph:
-        _must_matter(workload, bool(arguments.graph))
-    if arguments.profile:
+    if arguments.profile is not None or arguments.graph is not None:
+        _must_matter(workload, arguments.graph is not None)
+    if arguments.profile is not None:
         own = (load_profile(Path(arguments.profile)),)
         inputs["profile"] = {"path": arguments.profile}
-    elif arguments.graph:
+    elif arguments.graph is not None:
         own, plans = _planned(arguments, workload, inputs)
     prepared = prepare(workload, own, arguments.slots, arguments.rate, plans)
     result = outcome(prepared, replayed(prepared))
@@ -257,7 +261,7 @@ def _heading(workload: Workload, inputs: Mapping[str, Any]) -> str:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    if arguments.graph or arguments.profile:
+    if arguments.graph is not None or arguments.profile is not None:
         raise UsageError("lengths are chosen by tokens alone", lever="Leave out GRAPH and --profile.")
     workload = load_workload(arguments.workload)
     choices: list[Choice] = [
@@ -315,8 +319,8 @@ def _planned(
     require_sizes(graph)
     named = arguments.hardware or MACHINE
     machine = load_hardware(named)
-    start = None if arguments.plan else starting_plan(graph)
-    plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
+    start = starting_plan(graph) if arguments.plan is None else None
+    plan = load_plan(arguments.plan, graph) if start is None else start.plan
     inputs["graph"] = {
         "name": graph.name,
         "path": graph.path,
