@@ -21,6 +21,7 @@ from pathlib import Path
 
 import model
 import model.commands
+from model import compiled
 from model.errors import FileError, TilewrightError, UsageError
 from model.packaged import folder, input_file, named_file
 
@@ -145,6 +146,21 @@ def _check_window(chosen: argparse.Namespace) -> None:
                 chosen.plan = str(found)
 
 
+def _tell_of_kernels(line: str) -> None:
+    """How far compiling is, on standard error: one line that moves on a terminal, one in all elsewhere."""
+    words = line.split()  # kernel 3 of 41: model.cost.traffic.measure
+    if words[0] != "kernel":
+        return
+    done, total = int(words[1]), int(words[3].rstrip(":"))
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(
+            f"\r{PROGRAM}: compiling kernels, once: {done} of {total}", end=end, file=sys.stderr, flush=True
+        )
+    elif done == 1:
+        print(f"{PROGRAM}: compiling {total} kernels, once; it takes some minutes", file=sys.stderr)
+
+
 class _Parser(argparse.ArgumentParser):
     """One line on wrong usage, exit 2."""
 
@@ -167,6 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = words[0] if words and words[0] in command_names() else ""
     try:
         if name:
+            compiled.fill_before_the_first(_tell_of_kernels)
             module = _module(name)
             doc = (module.__doc__ or "").strip()
             parser = _Parser(

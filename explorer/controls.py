@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QPointF, Qt
-from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPen, QWheelEvent
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFrame,
+    QHBoxLayout,
     QLabel,
+    QPushButton,
     QScrollArea,
     QSizePolicy,
     QToolTip,
@@ -81,6 +83,69 @@ class ElidedLabel(QLabel):
         text = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, room.width())
         painter.drawText(room, Qt.AlignmentFlag.AlignVCenter | Qt.AlignmentFlag.AlignLeft, text)
         painter.end()
+
+
+class _Heading(QPushButton):
+    """A button as wide as there is room, its text elided where that is short."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setCheckable(True)
+        self.setProperty("fold", True)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.words = ""
+
+    def say(self, words: str) -> None:
+        self.words = words
+        self._fit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        room = max(0, self.width() - 4)
+        self.setText(self.fontMetrics().elidedText(self.words, Qt.TextElideMode.ElideRight, room))
+
+
+class Fold(QWidget):
+    """A heading that shows and hides what is added to `inside`; `head` has room at its right end."""
+
+    def __init__(self, title: str, *, opened: bool = True) -> None:
+        super().__init__()
+        self._title = title
+        self.button = _Heading()
+        self.button.setChecked(opened)
+        self.button.toggled.connect(self._show)
+        self.head = QHBoxLayout()
+        self.head.setSpacing(6)
+        self.head.addWidget(self.button, 1)
+        self._body = QWidget()
+        self.inside = QVBoxLayout(self._body)
+        self.inside.setContentsMargins(0, 0, 0, 0)
+        self.inside.setSpacing(6)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addLayout(self.head)
+        column.addWidget(self._body)
+        self._show()
+
+    @property
+    def title(self) -> str:
+        """The heading."""
+        return self._title
+
+    def set_title(self, title: str) -> None:
+        """Another heading."""
+        self._title = title
+        self._show()
+
+    def _show(self) -> None:
+        opened = self.button.isChecked()
+        self.button.say(f"{'▾' if opened else '▸'} {self._title}")
+        self.button.setAccessibleName(f"{self._title}, {'shown' if opened else 'hidden'}")
+        self._body.setVisible(opened)
 
 
 def step_or_scroll(widget: QWidget, event: QWheelEvent, step: Callable[[QWheelEvent], None]) -> None:

@@ -25,9 +25,9 @@ LEFT, RIGHT, BOTTOM = (
 PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
     "tiles": (LEFT, 620),
     "history": (LEFT, 200),
-    "traffic": (RIGHT, 220),
-    "registers": (RIGHT, 140),
-    "latency": (RIGHT, 450),
+    "traffic": (RIGHT, 178),
+    "registers": (RIGHT, 122),
+    "latency": (RIGHT, 512),
     "demand": (BOTTOM, 250),
     "queue": (BOTTOM, 250),
     "groups": (BOTTOM, 250),
@@ -37,7 +37,7 @@ PLACES: dict[str, tuple[Qt.DockWidgetArea, int]] = {
 WIDTHS = {LEFT: 288, RIGHT: 440}
 MOST_SHARES = {LEFT: 0.24, RIGHT: 0.33}
 """Of a narrow window's width: the canvas keeps the rest."""
-SHORT = 640
+SHORT = 720
 """Below this height three panels above each other show nothing: the registers become a tab beside the traffic."""
 
 
@@ -182,11 +182,16 @@ class Docks(QMainWindow):
         if traffic is not None and registers is not None and self._shared and self.height() < SHORT:
             self.tabifyDockWidget(traffic, registers)
             traffic.raise_()
+            both = PLACES["traffic"][1] + PLACES["registers"][1]
+        else:
+            both = 0
         for area in (LEFT, RIGHT, BOTTOM):
             there = [(self.docks[n], h) for n, (a, h) in PLACES.items() if a == area and n in self.docks]
             if not there:
                 continue
             docks, heights = [dock for dock, _ in there], [height for _, height in there]
+            if area == RIGHT and both:  # one place for two tabs
+                heights = [both if dock in (traffic, registers) else height for dock, height in there]
             if area == BOTTOM:
                 self.resizeDocks(docks[:1], heights[:1], Qt.Orientation.Vertical)
             else:

@@ -298,6 +298,15 @@ QPushButton[quiet="true"] { border: 1px solid transparent; background: transpare
     padding: 4px 8px; }
 QPushButton[quiet="true"]:hover { background: @sunken; color: @text; }
 QPushButton[quiet="true"]:focus { border: 1px solid @accent; }
+QPushButton[fold="true"], QPushButton[row="true"] { border: 1px solid transparent; background: transparent;
+    padding: 0; text-align: left; }
+QPushButton[fold="true"] { font-weight: 600; }
+QPushButton[fold="true"][muted="true"] { color: @muted; font-size: 11px; font-weight: 400; }
+QPushButton[fold="true"]:hover, QPushButton[row="true"]:hover { background: @sunken; }
+QPushButton[fold="true"]:focus, QPushButton[row="true"]:focus { border: 1px solid @accent; }
+QPushButton[row="true"] { padding: 0 4px; }
+QPushButton[row="true"]:checked { background: @selected; border: 1px solid @selected_line; }
+QPushButton[row="true"]:disabled { color: @muted; border: 1px solid transparent; }
 QLineEdit, QSpinBox, QDoubleSpinBox, QComboBox { background: @sunken; border: 1px solid @line;
     border-radius: 5px; padding: 3px 6px; min-height: 18px; selection-background-color: @accent;
     selection-color: @accent_text; }
@@ -373,6 +382,9 @@ def font(pixels: int = BODY, *, strong: bool = False, mono: bool = False) -> QFo
 
 
 # ------------------------------------------------------------------------------------ number formats
+# Amounts of bytes, held or moved, are binary (KiB, MiB), as memories are built and tiles are cut; rates are decimal
+# (GB/s), as data sheets, standards of memories and profilers write bandwidths. So no MB ever stands beside a MiB, and a
+# prefix alone tells an amount from a rate.
 NO_NUMBER = "–"
 MINUS = "−"
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -448,7 +460,14 @@ def fmt_count(count: int | None) -> str:
 
 
 def fmt_quantity(value: float, unit: str = "") -> str:
-    """``22.5 G``, ``3.35 TB/s``: decimal prefix, three significant digits, then `unit`."""
+    """``22.5 G``, ``3.35 TB/s``: decimal prefix, three significant digits, then `unit`.
+
+    Raises
+    ------
+    ValueError : `unit` is bytes, an amount: `fmt_bytes` writes those.
+    """
+    if unit == "B":
+        raise ValueError("amounts of bytes have binary prefixes: use fmt_bytes")
     if not math.isfinite(value):
         return "unlimited" if value > 0 else NO_NUMBER
     for divisor, prefix in _SI:

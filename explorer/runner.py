@@ -254,7 +254,6 @@ class Kernels(QObject):
         super().__init__(parent)
         self._child: QProcess | None = None
         self._rest = ""
-        self._module = ""
         self._errors = ""
 
     @property
@@ -298,14 +297,11 @@ class Kernels(QObject):
         self._rest += text
         *lines, self._rest = self._rest.split("\n")
         for line in lines:
-            words = line.split()  # kernel 3 of 41: model.cost.traffic.evaluate
+            words = line.split()  # kernel 3 of 41: model.cost.traffic.measure
             if len(words) == 5 and words[0] == "kernel" and words[1].isdigit():
-                name = words[4]
-                module = name.rpartition(".")[0]
-                if self._module and module != self._module:
-                    self.module_done.emit(self._module)
-                self._module = module
-                self.progress.emit(int(words[1]), int(words[3].rstrip(":") or 0), name)
+                self.progress.emit(int(words[1]), int(words[3].rstrip(":") or 0), words[4])
+            elif len(words) == 2 and words[0] == "file":
+                self.module_done.emit(words[1])
 
     @Slot()
     def _read_errors(self) -> None:

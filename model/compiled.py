@@ -7,9 +7,9 @@ what it can change, and checkouts, worktrees and wheels share what is the same. 
 files know only this decorator, numpy and numba.
 
 Kernels have declared signatures and compile when their file is imported (or load from the cache in
-milliseconds). The window therefore fills the cache in a child process first::
+milliseconds). The window and the commands therefore fill the cache first, in processes of their own::
 
-    python -m model.compiled        # prints "kernel 3 of 41: model.cost.traffic.evaluate" lines
+    python -m model.compiled        # prints "kernel 3 of 41: model.cost.traffic.measure" lines
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ import os
 import platform
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,7 +109,8 @@ def _digests() -> dict[str, str]:
 
 def _versions() -> str:
     """Twelve hex digits over what shapes machine code besides the sources: also how kernels are declared."""
-    state = hashlib.sha256(Path(__file__).read_bytes())
+    text = Path(__file__).read_text(encoding="utf-8")
+    state = hashlib.sha256(text[text.index("\ndef kernel(") : text.index("\ndef declared(")].encode())
     state.update(platform.python_version().encode() + platform.machine().encode())
     for package in ("numba", "llvmlite", "numpy"):
         state.update(importlib.metadata.version(package).encode())
@@ -183,8 +189,12 @@ class ByContent:
 LOCATORS = "model.compiled.ByContent,UserWideCacheLocator"
 """Ours first; anyone else's kernels in this process are kept where Numba keeps them."""
 
-_progress: Callable[[str], None] | None = None
+Tell = Callable[[str], None]
+_heard: Tell | None = None
+_before_the_first: Tell | None = None
 _declared: list[tuple[str, Any]] = []
+_MOST_PROCESSES = 4
+"""That compile at one time: more would wait for each other, as files do for those that they import."""
 
 
 def kernel(*signatures: str, inline: bool = False, borrows: bool = False) -> Callable[[_F], _F]:
@@ -198,6 +208,12 @@ def kernel(*signatures: str, inline: bool = False, borrows: bool = False) -> Cal
     borrows : it makes no array and copies none into another (Numba refuses to compile it otherwise): references to its
         arguments and to views of them are not counted, which would take longer than what a small kernel does.
     """
+    global _before_the_first
+    if _before_the_first is not None:
+        tell, _before_the_first = _before_the_first, None
+        if not ready():
+            with suppress(RuntimeError):  # what failed there fails here as well, where it is told
+                fill(tell)
     from numba import config, njit
 
     config.CACHE_LOCATOR_CLASSES = LOCATORS  # type: ignore[attr-defined]
@@ -211,8 +227,8 @@ def kernel(*signatures: str, inline: bool = False, borrows: bool = False) -> Cal
         }
         compiled: Any = njit(list(signatures), **options)(function)
         _declared.append((f"{function.__module__}.{function.__name__}", compiled))
-        if _progress is not None:
-            _progress(f"{function.__module__}.{function.__name__}")
+        if _heard is not None:
+            _heard(f"{function.__module__}.{function.__name__}")
         return compiled
 
     return declare
@@ -245,31 +261,146 @@ def ready() -> bool:
     return marker is not None and marker.exists()
 
 
-def load_all(progress: Callable[[int, int, str], None] | None = None) -> None:
-    """Import every kernel file (compiling what is not cached) and mark the cache as complete.
+def load_all() -> None:
+    """Import every kernel file, compiling what is not cached, and mark the cache as complete."""
+    for module in KERNEL_MODULES:
+        if _source(module).is_file():
+            importlib.import_module(module)
+    _complete()
 
-    ``progress(done, of, name)`` is called after each kernel.
-    """
-    global _progress
-    total, done = count(), 0
 
-    def step(name: str) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, total, name)
-
-    _progress = step
-    try:
-        for module in KERNEL_MODULES:
-            if _source(module).is_file():
-                importlib.import_module(module)
-    finally:
-        _progress = None
+def _complete() -> None:
     marker = _marker()
     if FOLDER is not None and marker is not None:
         marker.touch()
         _remove_old(FOLDER)
+
+
+def fill_before_the_first(tell: Tell) -> None:
+    """The first kernel that this process declares fills the cache where it is not complete; `tell` as in `fill`."""
+    global _before_the_first
+    _before_the_first = tell
+
+
+def hear_of_kernels(heard: Tell) -> None:
+    """Let `heard` hear the full name of each kernel once it is there."""
+    global _heard
+    _heard = heard
+
+
+def fill(tell: Tell | None = None) -> None:
+    """Compile every kernel that is not cached, in processes of their own, as many as there are cores (four at most).
+
+    Parameters
+    ----------
+    tell : hears a line for each kernel, ``kernel 3 of 41: model.cost.traffic.measure``, and for each file of which all
+        are there, ``file model.cost.traffic``.
+
+    Raises
+    ------
+    RuntimeError : a process failed; the message is the last line that it said.
+    """
+    if FOLDER is None:
+        return
+    total = count()
+    found = 0
+    faults: list[str] = []
+    waiting = {
+        module: _imports(module, source.read_text(encoding="utf-8"))
+        for module in KERNEL_MODULES
+        if (source := _source(module)).is_file()
+    }
+    filled: set[str] = set()
+    turn = threading.Condition()
+
+    def next_file() -> str | None:
+        """A file whose imports are there, so that no kernel is compiled twice; None: no more."""
+        with turn:
+            while waiting and not faults:
+                for module, needed in waiting.items():
+                    if needed <= filled:
+                        del waiting[module]
+                        return module
+                turn.wait()
+        return None
+
+    def hear(line: str) -> None:
+        nonlocal found
+        with turn:
+            kind, _, name = line.partition(" ")
+            if kind == "kernel":
+                found += 1
+                line = f"kernel {found} of {max(found, total)}: {name}"
+            elif kind == "file":
+                filled.add(name)
+                turn.notify_all()
+            if tell is not None:
+                tell(line)
+
+    def work() -> None:
+        try:
+            with _Child() as child:
+                while (module := next_file()) is not None:
+                    for line in child.compile(module):
+                        hear(line)
+        except Exception as fault:
+            with turn:
+                faults.append(str(fault))
+                turn.notify_all()
+
+    threads = [
+        threading.Thread(target=work) for _ in range(max(1, min(_MOST_PROCESSES, os.cpu_count() or 1)))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise RuntimeError(faults[0])
+    _complete()
+
+
+class _Child:
+    """A process that compiles the files it is told, one after the other."""
+
+    def __enter__(self) -> _Child:
+        command = [sys.executable, "-m", "model.compiled", "--child"]
+        # Its faults go to a file: a pipe that nobody reads would fill up.
+        self._said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            text=True,
+            encoding="utf-8",
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        )
+        return self
+
+    def compile(self, module: str) -> Iterator[str]:
+        """The child's lines about a file, the last of them ``file NAME``."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(OSError):  # it has ended; why is told below
+            process.stdin.write(module + "\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            if line.startswith((f"kernel {module}.", "file ")):  # not what it imports
+                yield line.rstrip("\n")
+            if line.startswith("file "):
+                return
+        self._said.seek(0)
+        last = self._said.read().strip().splitlines()[-1:] or [f"exit code {process.wait()}"]
+        raise RuntimeError(last[0])
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+        self._said.close()
 
 
 def _remove_old(folder: Path, age_s: float = 30 * 86400.0) -> None:
@@ -288,10 +419,21 @@ def _remove_old(folder: Path, age_s: float = 30 * 86400.0) -> None:
 
 
 def main() -> int:
-    """The child process: fill the cache and say how far it is, one line a kernel."""
+    """Fill the cache and say how far it is, a line a kernel; with ``--child`` one of the processes that do."""
     # Running as __main__ would make a second copy of this module; the kernels register with the real one.
     real = importlib.import_module("model.compiled")
-    real.load_all(lambda done, of, name: print(f"kernel {done} of {of}: {name}", flush=True))
+    say = partial(print, flush=True)
+    if "--child" not in sys.argv:
+        try:
+            real.fill(say)
+        except RuntimeError as fault:
+            print(fault, file=sys.stderr)
+            return 1
+        return 0
+    real.hear_of_kernels(lambda name: say(f"kernel {name}"))
+    for line in sys.stdin:
+        importlib.import_module(line.strip())
+        say(f"file {line.strip()}")
     return 0
 
 

@@ -67,13 +67,11 @@ def tell(found: Iterable[Fault | str], beside: ValidationError | None = None) ->
     """
     lines: list[InitErrorDetails] = []
     for fault in beside.errors(include_url=False) if beside is not None else ():
-        known = {
-            "type": fault["type"],
-            "loc": fault["loc"],
-            "input": fault["input"],
-            "ctx": fault.get("ctx", {}),
-        }
-        lines.append(InitErrorDetails(**known))
+        lines.append(
+            InitErrorDetails(
+                type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {})
+            )
+        )
     for each in found:
         place, text = ((), each) if isinstance(each, str) else each
         kind = PydanticCustomError("value_error", "{text}", {"text": text})

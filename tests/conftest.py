@@ -28,6 +28,8 @@ def kernels() -> None:
     """Compile every kernel before the first test: a test that waits for a worker must not wait for a compiler."""
     from model import compiled
 
+    if not compiled.ready():
+        compiled.fill()
     compiled.load_all()
 
 

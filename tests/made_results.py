@@ -325,6 +325,7 @@ def serving(p95_ms: float = 41.7, *, unstable: bool = False) -> ServingResult:
         too_few=("p999",),
         notes=("Contention between slots is not simulated in this version.",),
         seconds=0.004,
+        ranked_ns=(("response", response),),
     )
 
 

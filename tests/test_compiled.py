@@ -127,13 +127,42 @@ def _imported(tree: ast.Module, module: str) -> set[str]:
     return found
 
 
-def test_a_progress_line_for_each_kernel() -> None:
+def test_a_line_for_each_kernel_and_for_each_file_after_what_it_imports() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "model.compiled"], capture_output=True, text=True, check=True, timeout=600
+        [sys.executable, "-m", "model.compiled"], capture_output=True, text=True, check=True, timeout=1200
     )
     lines = done.stdout.splitlines()
+    kernels = [line.split(": ") for line in lines if line.startswith("kernel ")]
     total = compiled.count()
-    assert len(lines) == total
-    assert lines[0].startswith(f"kernel 1 of {total}: model.")
-    assert lines[-1].startswith(f"kernel {total} of {total}: ")
+    assert [said for said, _ in kernels] == [f"kernel {n} of {total}" for n in range(1, total + 1)]
+    assert {name for _, name in kernels} == {name for name, _ in compiled.declared()}
+    files = [line.removeprefix("file ") for line in lines if line.startswith("file ")]
+    assert sorted(files) == sorted(compiled.KERNEL_MODULES)
+    for module in files:
+        for needed in compiled._imports(module, compiled._source(module).read_text(encoding="utf-8")):
+            assert files.index(needed) < files.index(module)
     assert compiled.ready() == (compiled.FOLDER is not None)
+
+
+def test_a_process_that_fails_says_why_and_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "KERNEL_MODULES", ("model.plan.bitsets", "model.no_such_file"))
+    monkeypatch.setattr(compiled, "_source", lambda module: Path(compiled.__file__))
+    monkeypatch.setattr(compiled, "_imports", lambda module, text: set())
+    marked: list[bool] = []
+    monkeypatch.setattr(compiled, "_complete", lambda: marked.append(True))
+    with pytest.raises(RuntimeError, match="no_such_file"):
+        compiled.fill()
+    assert not marked
+
+
+def test_the_first_kernel_of_a_command_fills_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled: list[object] = []
+    monkeypatch.setattr(compiled, "fill", filled.append)
+    monkeypatch.setattr(compiled, "_before_the_first", None)
+    for there, expected in ((False, [print]), (True, [])):
+        monkeypatch.setattr(compiled, "ready", lambda there=there: there)
+        filled.clear()
+        compiled.fill_before_the_first(print)
+        compiled.kernel("int64(int64)")
+        compiled.kernel("int64(int64)")
+        assert filled == expected

@@ -11,14 +11,17 @@ from PySide6.QtTest import QTest
 
 from explorer import header, look
 from explorer.document import Document
+from explorer.panels.distribution import MEASURES, Measured
 from explorer.panels.latency import (
+    WIDE,
     Latency,
-    driver_sentence,
     facts_of,
+    few_sentence,
     heat_sentence,
     highest_sentence,
     slots_sentence,
 )
+from explorer.panels.limits import driver_sentence, limit_words, shown_limits
 from explorer.panels.parts import STYLES
 from explorer.panels.streams import TOKEN_COLUMNS, StreamRow
 from explorer.panels.tokens import TokenTimes, token_facts
@@ -159,14 +162,14 @@ def test_a_first_estimate_is_said_so_until_the_exact_tail_is_there(qtbot, panel,
     document.set_load(replace(document.load, slots=5))
     qtbot.waitUntil(lambda: document.serving.first_estimate, timeout=LIMIT_MS)
     panel.catch_up()
-    assert panel.line.startswith("first estimate") and "first estimate" in panel.heading.text()
+    assert panel.line.startswith("first estimate") and "first estimate" in panel.heading.title
     assert header.metrics(document.cost, document.serving, None)[4].caption == "p95 · estimate"
     engine.exact_gate.set()
     with qtbot.waitSignal(document.drivers_changed, timeout=LIMIT_MS):
         pass
     panel.catch_up()
-    assert "first estimate" not in panel.line and panel.heading.text() == "tail, exact parts"
-    assert panel.owed.text().startswith("p95 by driver: queueing +")
+    assert "first estimate" not in panel.line and panel.heading.title == "tail, exact parts"
+    assert panel.owed.text().startswith("p95 by driver (Shapley) = ") and "queueing" in panel.owed.text()
     settle(qtbot, document)
 
 
@@ -188,25 +191,28 @@ def test_what_cannot_be_served_says_why_and_leaves_the_knobs_in_reach(qtbot, pan
 def test_drivers_and_facts_are_said_in_words():
     result = made_results.serving()
     blame = made_results.blame(result)
-    said = driver_sentence(blame, "p95")
-    assert said.endswith("; 1.80 ms without") and said.index("queueing") < said.index("contention")
+    said = driver_sentence(blame, "p95").replace("\u00a0", " ")
+    queueing, contention = (look.fmt_seconds(float(ns) * 1e-9) for _, ns in blame.values_ns[0][1])
+    assert said == (
+        f"p95 by driver (Shapley) = 1.80 ms without any + {queueing} queueing + {contention} contention."
+    )
     assert driver_sentence(blame, "mean") == "" and driver_sentence(None, "p95") == ""
     full = replace(result, padding_share=0.25, fallback_share=0.5, batch_sizes=((1, 10), (3, 10)))
     assert "mean batch 2.0 · padding 25.0 % · fallback 50.0 %" in facts_of(full)
     assert "batch" not in facts_of(result)
 
 
-def test_a_driver_below_zero_is_explained():
+def test_a_driver_with_a_minus_is_explained():
     result = made_results.serving()
     blame = made_results.blame(result)
-    assert "below 0" not in driver_sentence(blame, "p95")
+    assert "minus" not in driver_sentence(blame, "p95")
     (name, values), *rest = blame.values_ns
     below = replace(blame, values_ns=((name, (values[0], ("contention", -values[1][1]))), *rest))
-    said = driver_sentence(below, "p95")
-    assert "contention −" in said
-    assert said.endswith("Contention below 0: with it the others cost less, by more than it costs itself")
+    said = driver_sentence(below, "p95").replace("\u00a0", " ")
+    assert f"{look.MINUS} {look.fmt_seconds(float(values[1][1]) * 1e-9)} contention" in said
+    assert said.endswith("The minus: contention spares the others more than it costs itself.")
     queued = replace(blame, values_ns=((name, (("queueing", -values[0][1]), values[1])), *rest))
-    assert "who waits asks for no DRAM" in driver_sentence(queued, "p95")
+    assert "who waits for a slot asks for no DRAM" in driver_sentence(queued, "p95")
 
 
 def test_heat_slots_and_goodput_are_said_in_words():
@@ -227,7 +233,9 @@ def test_heat_slots_and_goodput_are_said_in_words():
     judged = StreamResult("chat", 1000, 1, 2, 3, 1e-9, 1.0, 0.0, 0.95, 0.02, 0.5)
     free = replace(judged, slo_attainment=None, slo_percentile=None, slo_response_s=None)
     # 500 of 2,000 requests within it, at 120.5 a second in all.
-    assert "30.12 within the objective" in facts_of(replace(result, streams=(judged, free)))
+    assert "served 120.5 requests/s to the last completion, 30.12 of it within the objective" in facts_of(
+        replace(result, streams=(judged, free))
+    )
     assert "within the objective" not in facts_of(result)
 
 
@@ -242,7 +250,8 @@ def test_times_of_tokens_stand_in_a_table_and_say_why(qtbot):
     result = replace(made_results.serving(), tokens=told)
     table.show_tokens(result, told)
     texts = {name: figure.text() for name, figure in table.figures.items()}
-    assert texts["ttft.p95_s"] == "7.73 s" and texts["tpot.mean_s"] == "45.7 ms" and len(texts) == 8
+    assert texts["ttft.p95_s"] == "7.73 s" and texts["tpot.mean_s"] == "45.7 ms" and len(texts) == 12
+    assert texts["response.p95_s"] == look.fmt_ns(result.p95_ns)
     assert "time to the first token" in table.figures["ttft.p95_s"].why()
     assert token_facts(told, 8_000_000_000) == (
         "41.7 tokens/s · KV cache at most 7.5 GiB of 7.5 GiB, full when the turn of 3.7 % of the requests came"
@@ -280,8 +289,138 @@ def test_the_highest_rate_is_said_with_what_breaks_beyond_it():
     said = highest_sentence(rate, ramp)
     assert said == (
         "6.831 requests/s keep p99 within 600 ms (23 rates tried, by the first estimate). "
-        "Beyond it the objective breaks first: contention grows most."
+        "Beyond it the objective breaks first: queue behind stalls grows most (shared DRAM)."
     )
     none = highest_sentence(rate | {"set_rate_per_s": None, "first_estimate": False}, ramp)
     assert none.startswith("No rate keeps p99 within 600 ms (23 rates tried). Shorten")
     assert highest_sentence(rate, {"what": "", "cause": ""}).endswith("estimate).")
+
+
+def told_tokens() -> TokenResult:
+    ns = 1_000_000
+    return TokenResult(
+        (10 * ns, 20 * ns, 30 * ns, 40 * ns),
+        0.011,
+        (2 * ns, 4 * ns, 5 * ns, 6 * ns),
+        0.0021,
+        4_000,
+        40.0,
+        0,
+        0.0,
+    )
+
+
+def with_tokens(result):
+    """The same answered token by token: 100 times to the first token, 1 to 100 ms."""
+    first = np.arange(1, 101, dtype=np.int64) * 1_000_000
+    return replace(
+        result,
+        tokens=told_tokens(),
+        ranked_ns=(*result.ranked_ns, ("ttft", first), ("tpot", first // 10)),
+        token_interval_s=(("ttft.p95", (0.018, 0.022)),),
+        token_too_few=("ttft.p99", "tpot.p99"),
+    )
+
+
+def test_the_hand_chooses_which_time_the_distribution_is_of(qtbot, panel, engine, monkeypatch):
+    document, drawn = panel.document, panel.distribution
+    assert not panel.tokens.isVisible() and drawn.measure == "response" and drawn._grip() is not None
+    plain = engine.tail
+    monkeypatch.setattr(engine, "tail", lambda request: (with_tokens(result) for result in plain(request)))
+    document.set_load(replace(document.load, objective_s=0.05))
+    settle(qtbot, document)
+    panel.catch_up()
+    assert panel.tokens.isVisible() and drawn.limit_ns == pytest.approx(35e6)  # as the made result says
+    assert panel.heading.title == "tail of the response, exact parts"
+    QTest.mouseClick(panel.tokens.buttons["ttft"], Qt.MouseButton.LeftButton)
+    panel.catch_up()
+    assert drawn.measure == "ttft" and dict(drawn._marks()) == {
+        "p50": 10**7,
+        "p95": 2 * 10**7,
+        "p99": 3 * 10**7,
+    }
+    assert drawn._curve.within(25e6) == 0.25  # 25 of the 100
+    assert drawn.limit_ns is None and drawn._grip() is None  # the objective is of the response
+    labels = [text for text, _, _ in drawn._labels()]
+    assert labels == ["p50 10.0 ms", "p95 20.0 ± 2.0 ms", "p99 30.0 ms, too few"]
+    assert "p99 of the time to first token" in panel.few.text() and panel.few.isVisible()
+    panel.tokens.buttons["response"].setFocus()
+    QTest.keyClick(panel.tokens.buttons["response"], Qt.Key.Key_Space)
+    panel.catch_up()
+    assert drawn.measure == "response" and drawn.limit_ns is not None
+    drawn.grab()  # it is painted without a fault
+
+
+def test_a_result_without_such_times_has_none():
+    result = made_results.serving()
+    assert Measured.of(result, "ttft") is None and set(MEASURES) == {"response", "ttft", "tpot"}
+
+
+def test_what_limits_is_ranked_with_figure_and_lever(qtbot, panel):
+    result = panel.document.serving
+    assert panel.limiting.title == "What limits p95"
+    (queue,) = panel.limits.limits  # service is under 5 % of it
+    parts = dict(dict(result.parts)["p95"])
+    assert queue.name == "queue" and queue.ns == parts["queue"]
+    said = limit_words(queue)
+    assert said.startswith(f"Queue: {look.fmt_ns(parts['queue'])}, ") and "utilisation of the slots" in said
+    assert f"{look.fmt_ns(parts['queue_imbalance'])} while another slot was idle" in said and "Try: " in said
+    assert look.fmt_ns(parts["queue"]) in panel.limits.text()
+    panel.which.setFocus()
+    QTest.keyClick(panel.which, Qt.Key.Key_Down)
+    panel.catch_up()
+    assert panel.limiting.title == "What limits p99"
+    assert panel.limits.limits[0].ns == dict(dict(result.parts)["p99"])["queue"]
+    assert shown_limits(()) == ()
+
+
+def test_sections_and_knobs_fold_and_the_line_says_what_is_folded(qtbot, panel):
+    knobs = panel.knobs
+    assert not knobs.batch.isVisible() and knobs.rate.isVisible() and knobs.limit.isVisible()
+    assert "batch 1" in knobs.more.title and "dynamic" in knobs.more.title and not knobs.reset.isVisible()
+    QTest.mouseClick(knobs.more.button, Qt.MouseButton.LeftButton)
+    assert knobs.batch.isVisible()
+    knobs.batch.setValue(8)
+    qtbot.waitUntil(lambda: panel.document.load.batch == 8, timeout=LIMIT_MS)
+    settle(qtbot, panel.document)
+    panel.catch_up()
+    assert "batch 8" in knobs.more.title and knobs.reset.isVisible()
+    panel.limiting.button.setFocus()
+    QTest.keyClick(panel.limiting.button, Qt.Key.Key_Space)
+    assert not panel.limits.isVisible() and panel.limiting.button.accessibleName().endswith("hidden")
+    QTest.keyClick(panel.limiting.button, Qt.Key.Key_Space)
+    assert panel.limits.isVisible()
+
+
+def test_an_objective_of_one_stream_among_several_says_whose_it_is(panel):
+    drawn, result = panel.distribution, panel.document.serving
+    drawn.show_results(result, None, "", settable=True, whose="chat")
+    assert drawn._objective() == "SLO chat p95 within 35.0 ms · 91.0 % are"
+    plot = drawn._plot()
+    at = QPointF(drawn._grip(), plot.center().y()).toPoint()
+    QTest.mousePress(drawn, Qt.MouseButton.LeftButton, pos=at)
+    QTest.mouseMove(drawn, QPointF(plot.left() + 20, plot.center().y()).toPoint())
+    # The curve is of all streams: it does not say how many of this one's are.
+    assert drawn._objective().startswith("SLO chat p95 within ") and "are" not in drawn._objective()
+    drawn.grab()
+    QTest.keyClick(drawn, Qt.Key.Key_Escape)
+    assert drawn._objective().endswith("91.0 % are")
+
+
+def test_a_wide_panel_has_two_columns(qtbot, panel):
+    def beside() -> bool:
+        place = panel.limits.mapTo(panel, panel.limits.rect().topLeft())
+        return place.x() > panel.distribution.mapTo(panel, panel.distribution.rect().topRight()).x()
+
+    assert not beside()
+    panel.resize(WIDE + 80, 480)
+    qtbot.waitUntil(beside, timeout=LIMIT_MS)
+    panel.resize(440, 480)
+    qtbot.waitUntil(lambda: not beside(), timeout=LIMIT_MS)
+
+
+def test_too_few_requests_says_which_and_what_to_try():
+    assert few_sentence(("p999",)) == ""  # none that is shown
+    assert few_sentence(("p95", "p99", "p999")) == (
+        "⚠ Too few requests for an interval of p95, p99. Try more requests in the workload file, or a lower rate."
+    )

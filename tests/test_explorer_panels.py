@@ -334,7 +334,7 @@ def test_demand_sums_to_bytes_and_keeps_every_peak_when_thinned():
 
 def test_the_curve_runs_through_the_percentiles_of_the_model():
     result = made_results.serving()
-    curve = Curve.of(result)
+    curve = Curve.of(dict(result.ranked_ns)["response"])
     for share, ns in ((0.5, result.p50_ns), (0.99, result.p99_ns)):
         assert np.interp(share, curve.shares, curve.times_ns) == pytest.approx(ns, rel=0.02)
     assert curve.times_ns[-1] == result.max_ns

@@ -196,7 +196,7 @@ def test_kernels_read_the_childs_lines_and_name_finished_files(qtbot):
     kernels.progress.connect(lambda *step: steps.append(step))
     kernels.module_done.connect(done.append)
     kernels.take_output("kernel 1 of 3: model.graph.layering.rank\nkern")
-    kernels.take_output("el 2 of 3: model.plan.bitsets.closure\nnoise\n")
+    kernels.take_output("el 2 of 3: model.plan.bitsets.closure\nnoise\nfile model.graph.layering\n")
     assert steps == [(1, 3, "model.graph.layering.rank"), (2, 3, "model.plan.bitsets.closure")]
     assert done == ["model.graph.layering"]
 

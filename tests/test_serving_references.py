@@ -19,7 +19,8 @@ import pytest
 from explorer.__main__ import main
 from model.packaged import named_file
 from model.serving.lengths import choose_lengths, cost_of
-from model.serving.theory import check_case
+from model.serving.streams import DrawnService
+from model.serving.theory import check_case, service_of
 
 ROOT = Path(__file__).resolve().parents[1]
 REFERENCES = json.loads((ROOT / "tests" / "serving_references.json").read_text(encoding="utf-8"))
@@ -217,6 +218,36 @@ def test_the_bench_replays_a_file_of_reference_cases(tmp_path, capsys):
     assert main(asked) == 1
     path.write_text("{}", encoding="utf-8")
     assert main(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("service", "law"),
+    [
+        ({"dist": "lognormal_cv2", "mean": 1.0}, DrawnService("lognormal", 1.0, cv=2.0)),
+        ({"dist": "lognormal", "cv": 0.5, "mean": 3}, DrawnService("lognormal", 3.0, cv=0.5)),
+        ({"dist": "two-point", "mean": 1.0, "fast": 0.5, "slow": 2.0, "p_slow": 0.1},
+         DrawnService("two-point", 1.0, slow_share=0.1, slow_factor=4.0)),
+    ],
+)  # fmt: skip
+def test_laws_of_reference_cases(service, law):
+    assert service_of({"id": "x", "service": service}) == law
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"warmup": None}, "has no 'warmup'"),
+        ({"service": {"dist": "weibull", "mean": 1.0}}, "'weibull' is no law"),
+        ({"do_not_check": list(REFERENCES["queueing"][0]["tol_1e6"])}, "has no figure to compare"),
+    ],
+)
+def test_a_broken_reference_case_is_one_line(tmp_path, capsys, changed, said):
+    case = {name: value for name, value in (REFERENCES["queueing"][0] | changed).items() if value is not None}
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"schema": "queueing-oracle/1", "cases": [case]}), encoding="utf-8")
+    assert main(["bench", "--oracles", str(path), "--requests", "1000"]) == 2
+    told = capsys.readouterr().err.strip()
+    assert said in told and case["id"] in told and len(told.splitlines()) == 1
 
 
 def test_the_packaged_trace_is_there():

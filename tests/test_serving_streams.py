@@ -277,58 +277,6 @@ def test_one_fault_one_sentence(tmp_path, change, said):
     assert said in caught.value.sentence()
 
 
-CLOSED = """requests = 200000
-slots = 2
-[[stream]]
-arrivals = { kind = "closed", clients = 6, think_s = 0.04 }
-service = { dist = "exponential", mean_s = 0.01 }
-"""
-
-
-def test_a_closed_loop_is_the_machine_repair_model(tmp_path):
-    """M/M/2//6: p[k] ~ C(6, k) (s/z)**k for k <= 2, and C(6, k) k!/(2! 2**(k-2)) (s/z)**k beyond.
-
-    Throughput X is the mean of 6 - k over the think time; responses follow from 6 = X (R + Z).
-    """
-    from math import comb, factorial
-
-    ratio = 0.01 / 0.04
-    weights = [
-        comb(6, k) * ratio**k * (1.0 if k <= 2 else factorial(k) / (2 * 2 ** (k - 2))) for k in range(7)
-    ]
-    throughput = sum(w * (6 - k) for k, w in enumerate(weights)) / sum(weights) / 0.04
-    result = serve(workload(tmp_path, CLOSED))
-    assert result.throughput_rps == pytest.approx(throughput, rel=0.01)
-    mean_s = result.sum_response_ns / 200_000 * 1e-9
-    assert mean_s == pytest.approx(6 / throughput - 0.04, rel=0.01)
-    assert not result.unstable and result.utilisation == pytest.approx(throughput * 0.01 / 2, rel=0.01)
-
-
-def test_clients_that_do_not_think_are_answered_in_turn(tmp_path):
-    text = CLOSED.replace("200000", "9").replace("think_s = 0.04", "think = 'constant', think_s = 1e-8")
-    text = text.replace('dist = "exponential", mean_s = 0.01', "base_ns = 100").replace(
-        "clients = 6", "clients = 3"
-    )
-    result = serve(workload(tmp_path, text))
-    # Three ask at 10; two are served at once, the third waits for 100; who is answered asks again 10 later.
-    assert result.requests.arrival_ns.tolist() == [10, 10, 10, 120, 120, 220, 230, 320, 330]
-    assert result.requests.completion_ns.tolist() == [110, 110, 210, 220, 310, 320, 410, 420, 510]
-    assert np.all(np.diff(result.requests.arrival_ns) >= 0)
-
-
-def test_a_closed_loop_has_no_rate_to_set_and_does_not_contend(tmp_path):
-    with pytest.raises(UsageError, match="a closed loop has no rate to set"):
-        serve(workload(tmp_path, CLOSED), rate_per_s=5.0)
-    asks = json.dumps(
-        {"format": 1, "slots": 2, "bandwidth_bytes_per_s": 1e9, "phases": [["steady", 500, 400, 0, 0]]}
-    )
-    text = CLOSED.replace('service = { dist = "exponential", mean_s = 0.01 }', 'profile = "p.json"')
-    with pytest.raises(UsageError, match="a closed loop with contention"):
-        serve(workload(tmp_path, text, p__json=asks))
-    with pytest.raises(FileError, match="beside closed arrivals"):
-        workload(tmp_path, CLOSED.replace("slots = 2", 'slots = 2\nplacement = { kind = "stealing" }'))
-
-
 def test_profiles_of_one_workload_are_of_one_machine(tmp_path):
     other = profile(3000).replace("1000000000.0", "2000000000.0")
     plans = 'plans = [{ length = 512, profile = "a.json" }, { length = 4096, profile = "b.json" }]'
@@ -390,3 +338,6 @@ def test_a_higher_class_takes_the_slot_at_the_next_launch(tmp_path, rule, preemp
     result = serve(workload(tmp_path, text, t__csv=trace, **named))
     assert parts(result, "preempted") == preempted
     assert result.requests.completion_ns.tolist() == completion
+    assert (
+        result.slot_busy_ns == (350,) and result.utilisation == 350 / 20
+    )  # nobody is served while suspended

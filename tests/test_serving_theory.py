@@ -111,6 +111,25 @@ def test_interval_is_exact_where_nothing_varies():
     assert too_few(1_999, 1.0, Fraction(95, 100)) and not too_few(2_000, 1.0, Fraction(95, 100))
 
 
+@pytest.mark.parametrize(
+    ("beyond", "low", "high"),
+    [
+        # Shares of 0 and 0.1: deviation 0.05 sqrt(20/19), error 0.01147; 2.093 * 0.01147 * 2000 = 48.02 ranks.
+        ([0] * 10 + [10] * 10, 1900 - 48, 1900 + 48),
+        # Of 0.04 and 0.09: error 0.004588, 19.21 ranks; skewness 1.5: 1.5 * 9.761 / 26.83 * 9.177 = 5.01 more.
+        ([4] * 16 + [9] * 4, 1900 - 19, 1900 + 24),
+        # All alike: nothing is in doubt.
+        ([5] * 20, 1900, 1900),
+    ],
+)
+def test_an_interval_by_hand(beyond, low, high):
+    """p95 of the times 1 to 2000 ns, of which each of 20 batches has `beyond` of the longest hundred."""
+    long, short = iter(range(1901, 2001)), iter(range(1, 1901))
+    response = [next(long if i < count else short) for count in beyond for i in range(100)]
+    ((least, most),) = batch_means(np.array(response), [Fraction(95, 100)])
+    assert (round(least * 1e9), round(most * 1e9)) == (low, high)
+
+
 def test_nearest_rank():
     """sorted[ceil(p n) - 1], without the trap of 0.95 * 20 in floats."""
     assert [rank_of(Fraction(95, 100), n) for n in (1, 19, 20, 21, 100)] == [1, 19, 19, 20, 95]

@@ -1,7 +1,8 @@
-"""The distribution of response times: a curve over a histogram, the baseline dashed, percentiles with their intervals.
+"""A distribution of times: a curve over a histogram, the baseline dashed, percentiles with their intervals.
 
 Knows `ServingResult`. The curve is thinned from the same requests that the model took the percentiles of. The objective
-is a line that the hand takes hold of: while it moves, the share of requests within it is read off the same requests.
+is a line that the hand takes hold of: while it moves, the share of requests within it is read off the same requests. It
+is of the response, so times of tokens have none.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF
+from PySide6.QtGui import (
+    QColor,
+    QFontMetricsF,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+)
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from model.serving.result import ServingResult
@@ -23,8 +33,12 @@ from ..load import DEFAULT_PERCENTILE
 POINTS = 256
 BAR = 5
 """Pixels of one bar of the histogram."""
+LABEL = 14.0
+"""Height of a percentile's label."""
 GRIP = 6.0
 """Pixels beside the objective's line at which the hand takes hold of it."""
+BESIDE = 3.0
+"""The baseline may stretch the axis so far: what is looked at keeps a third of it."""
 STEP = 1.02
 """One key stroke moves the objective by this factor."""
 
@@ -41,17 +55,16 @@ class Curve:
     ranked: NDArray[np.int64]
 
     @staticmethod
-    def of(result: ServingResult) -> Curve:
+    def of(ranked: NDArray[np.int64]) -> Curve:
         """Every rank where there are few, else evenly spread ranks and the last hundredth in detail."""
-        response = np.sort(result.requests.completion_ns - result.requests.arrival_ns)
-        count = len(response)
+        count = len(ranked)
         if count == 0:
             return NO_CURVE
         spread = np.linspace(1, count, min(count, POINTS))
         tail = np.linspace(0.99 * count, count, min(count, POINTS // 4))
         ranks = np.unique(np.ceil(np.concatenate([spread, tail])).astype(np.int64))
         ranks = ranks[(ranks >= 1) & (ranks <= count)]
-        return Curve(response[ranks - 1].astype(np.float64), ranks / count, response)
+        return Curve(ranked[ranks - 1].astype(np.float64), ranks / count, ranked)
 
     def within(self, ns: float) -> float:
         """Share of requests that answer within a time."""
@@ -59,6 +72,42 @@ class Curve:
 
 
 NO_CURVE = Curve(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64))
+
+
+MEASURES = {"response": "response", "ttft": "time to first token", "tpot": "time per output token"}
+NAMES = ("p50", "p95", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One of `MEASURES` of a result: percentiles in ns by name, intervals in s of those that have one, and which have
+    too few requests for one.
+    """
+
+    percentiles_ns: dict[str, int]
+    interval_s: dict[str, tuple[float, float]]
+    too_few: tuple[str, ...]
+    ranked_ns: NDArray[np.int64]
+
+    @staticmethod
+    def of(result: ServingResult, measure: str) -> Measured | None:
+        """None where the result has no such times."""
+        ranked = dict(result.ranked_ns).get(measure)
+        if ranked is None:
+            return None
+        if measure == "response":
+            values = (result.p50_ns, result.p95_ns, result.p99_ns)
+            return Measured(
+                dict(zip(NAMES, values, strict=True)), dict(result.interval_s), result.too_few, ranked
+            )
+        tokens, scope = result.tokens, f"{measure}."
+        assert tokens is not None
+        values = tokens.ttft_ns if measure == "ttft" else tokens.tpot_ns
+        intervals = {
+            name.removeprefix(scope): ends for name, ends in result.token_interval_s if name.startswith(scope)
+        }
+        few = tuple(name.removeprefix(scope) for name in result.token_too_few if name.startswith(scope))
+        return Measured(dict(zip(NAMES, values, strict=False)), intervals, few, ranked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +164,26 @@ class Distribution(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setMinimumHeight(132)
+        self.setMinimumHeight(128)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMouseTracking(True)
         self.result: ServingResult | None = None
         self.baseline: ServingResult | None = None
         self.label = ""
         self.settable = False
+        self.whose = ""  # the stream that has the objective, of several
         self.asked = DEFAULT_PERCENTILE  # of an objective that the hand may set
         self._moving_ns: float | None = None  # the objective that the hand set, until a result knows of it
         self._held = False
         self._held_axis = TimeAxis(0.0, 1.0, False)
         self._curve = self._base_curve = NO_CURVE
+        self.measure = "response"
+        self._shown: Measured | None = None
+        self._base: Measured | None = None
 
     def sizeHint(self) -> QSize:
-        """As in the mockup."""
-        return QSize(380, 168)
+        """As low as its labels and ten steps of the curve can be read; it takes what room there is."""
+        return QSize(380, 136)
 
     def show_results(
         self,
@@ -140,23 +193,29 @@ class Distribution(QWidget):
         *,
         settable: bool = False,
         asked: float = DEFAULT_PERCENTILE,
+        measure: str = "response",
+        whose: str = "",
     ) -> None:
-        """Draw `result`, and `baseline` with its label where there is one.
+        """Draw one of `MEASURES` of `result`, and of `baseline` with its label where there is one.
 
-        `settable`: there can be an objective, that the share `asked` of the requests answers within a time.
+        `settable`: there can be an objective, that the share `asked` of the requests answers within a time; of the
+        stream `whose` where there are several.
         """
-        if result is not self.result:
-            if not self._held:
-                self._moving_ns = None
-            self._curve = Curve.of(result)
-        if baseline is not self.baseline:
-            self._base_curve = Curve.of(baseline) if baseline is not None else NO_CURVE
-        self.result, self.baseline, self.label = result, baseline, label
-        self.settable, self.asked = settable, asked
+        if measure != self.measure or (result is not self.result and not self._held):
+            self._moving_ns, self._held = None, False
+        if (result, measure) != (self.result, self.measure):
+            self._shown = Measured.of(result, measure)
+            self._curve = Curve.of(self._shown.ranked_ns) if self._shown is not None else NO_CURVE
+        if (baseline, measure) != (self.baseline, self.measure):
+            self._base = Measured.of(baseline, measure) if baseline is not None else None
+            self._base_curve = Curve.of(self._base.ranked_ns) if self._base is not None else NO_CURVE
+        self.result, self.baseline, self.label, self.measure = result, baseline, label, measure
+        settable = settable and measure == "response"
+        self.settable, self.asked, self.whose = settable, asked, whose
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus if settable else Qt.FocusPolicy.NoFocus)
+        marks = ", ".join(f"{name} {look.fmt_ns(ns)}" for name, ns in self._marks())
         self.setAccessibleDescription(
-            f"p50 {look.fmt_ns(result.p50_ns)}, p95 {look.fmt_ns(result.p95_ns)}, "
-            f"p99 {look.fmt_ns(result.p99_ns)}" + (f", {self._objective()}" if settable else "")
+            f"{MEASURES[measure]}: {marks}" + (f", {self._objective()}" if settable else "")
         )
         self.update()
 
@@ -164,10 +223,7 @@ class Distribution(QWidget):
     @property
     def limit_ns(self) -> float | None:
         """The objective as it is shown: under the hand, else the result's."""
-        if self._moving_ns is not None or self.result is None:
-            return self._moving_ns
-        limit = self.result.slo_response_s
-        return None if limit is None else limit * 1e9
+        return self._given_ns() if self._moving_ns is None else self._moving_ns
 
     def _objective(self) -> str:
         """``SLO p95 within 35.0 ms · 91.2 % are``."""
@@ -175,18 +231,36 @@ class Distribution(QWidget):
         if limit is None or result is None:
             return "drag to set an objective"
         share = result.slo_percentile or self.asked
-        return (
-            f"SLO {look.fmt_percentile(share)} within {look.fmt_ns(round(limit))} · "
-            f"{look.fmt_percent(self._attained(limit))} are"
-        )
+        whose = f"{self.whose} " if self.whose else ""
+        within = f"SLO {whose}{look.fmt_percentile(share)} within {look.fmt_ns(round(limit))}"
+        attained = self._attained(limit)
+        return within if attained is None else f"{within} · {look.fmt_percent(attained)} are"
 
-    def _attained(self, limit_ns: float) -> float:
-        """The model's figure, but while the hand moves the line."""
+    def _attained(self, limit_ns: float) -> float | None:
+        """The model's figure, but while the hand moves the line; None where the curve is of other streams too."""
         known = self.result.slo_attainment if self.result is not None else None
-        return known if known is not None and self._moving_ns is None else self._curve.within(limit_ns)
+        if known is not None and self._moving_ns is None:
+            return known
+        return None if self.whose else self._curve.within(limit_ns)
 
     def _plot(self) -> QRectF:
-        return QRectF(22, 34, self.width() - 34, self.height() - 34 - 22)
+        top = 20.0 + LABEL * max((line for _, _, line in self._labels()), default=0)
+        return QRectF(22, top, self.width() - 34, self.height() - top - 22)
+
+    def _labels(self) -> list[tuple[str, float, int]]:
+        """Text, left end and line of each percentile's label; where they would overlap, p95 stands above the others."""
+        marks = self._marks()
+        if not marks or not len(self._curve.times_ns):
+            return []
+        across, axis = QRectF(22, 0, self.width() - 34, 1), self._axis_of()
+        metrics = QFontMetricsF(look.font(look.SMALL, strong=True))
+        texts = [self._label(name, ns) for name, ns in marks]
+        widths = [metrics.horizontalAdvance(text) for text in texts]
+        places = [axis.x(across, float(ns)) for _, ns in marks]
+        rows = label_places(
+            places, widths, across.left(), across.right() + 10
+        )  # left of it stands the axis's own
+        return [(text, start, line) for text, (start, line) in zip(texts, rows, strict=True)]
 
     def _grip(self) -> float | None:
         """Where the hand takes hold of the objective; at the right end where there is none or it lies beyond."""
@@ -236,19 +310,27 @@ class Distribution(QWidget):
         else:
             super().keyPressEvent(event)
 
+    def _given_ns(self) -> float | None:
+        """The result's own objective, of what is shown."""
+        limit = self.result.slo_response_s if self.result is not None and self.measure == "response" else None
+        return None if limit is None else limit * 1e9
+
+    def _marks(self) -> tuple[tuple[str, int], ...]:
+        """Percentiles by name; none before there is a result."""
+        return tuple(self._shown.percentiles_ns.items()) if self._shown is not None else ()
+
     # -- painting ----------------------------------------------------------------------------------
     def _axis_of(self) -> TimeAxis:
         """From nothing to a little past p99; logarithmic where the tail is far away; held still under the hand."""
         if self._held:
             return self._held_axis
-        result = self.result
-        assert result is not None
-        right = max(1.0, float(result.p99_ns) * 1.06)
-        if self.baseline is not None and not self.baseline.unstable:
-            right = max(right, min(float(self.baseline.p99_ns), 20.0 * right))
-        if result.slo_response_s is not None:
-            right = max(right, min(result.slo_response_s * 1.06e9, 2.0 * right))
-        logarithmic = right > 25.0 * max(1.0, float(result.p50_ns))
+        marks, limit = dict(self._marks()), self._given_ns()
+        right = max(1.0, marks["p99"] * 1.06)
+        if self._base is not None and self.baseline is not None and not self.baseline.unstable:
+            right = max(right, min(float(self._base.percentiles_ns["p99"]), BESIDE * right))
+        if limit is not None:
+            right = max(right, min(limit * 1.06, 2.0 * right))
+        logarithmic = right > 25.0 * max(1.0, float(marks["p50"]))
         return TimeAxis(
             max(1.0, float(self._curve.times_ns[0]) * 0.9) if logarithmic else 0.0, right, logarithmic
         )
@@ -306,11 +388,11 @@ class Distribution(QWidget):
 
     def _intervals(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
         """A band about each percentile that has an interval."""
-        assert self.result is not None
+        assert self._shown is not None
         band = QColor(look.palette().accent)
         band.setAlphaF(0.14)
-        for name, (low, high) in self.result.interval_s:
-            if name != "p999":
+        for name, (low, high) in self._shown.interval_s.items():
+            if name in NAMES:
                 left, right = axis.x(plot, low * 1e9), axis.x(plot, high * 1e9)
                 painter.fillRect(QRectF(left, plot.top(), max(1.0, right - left), plot.height()), band)
 
@@ -324,31 +406,23 @@ class Distribution(QWidget):
         painter.drawPolyline(QPolygonF([first, *map(QPointF, x, y)]))
 
     def _percentiles(self, painter: QPainter, plot: QRectF, axis: TimeAxis) -> None:
-        """Dashed lines with their labels; where these would overlap, p95 stands above the other two."""
-        assert self.result is not None
-        colours, result = look.palette(), self.result
-        painter.setFont(look.font(look.SMALL, strong=True))
-        marks = (("p50", result.p50_ns), ("p95", result.p95_ns), ("p99", result.p99_ns))
-        texts = [self._label(name, ns) for name, ns in marks]
-        widths = [float(painter.fontMetrics().horizontalAdvance(text)) for text in texts]
-        places = [axis.x(plot, float(ns)) for _, ns in marks]
+        """Dashed lines with their labels."""
+        colours = look.palette()
         painter.setPen(QPen(colours.faint, 1, Qt.PenStyle.DashLine))
-        for at in places:
+        for _, ns in self._marks():
+            at = axis.x(plot, float(ns))
             painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
+        painter.setFont(look.font(look.SMALL, strong=True))
         painter.setPen(colours.text)
-        rows = label_places(
-            places, widths, plot.left(), plot.right() + 10
-        )  # left of it stands the axis's own
-        for text, width, (start, line) in zip(texts, widths, rows, strict=True):
-            painter.drawText(
-                QRectF(start, plot.top() - 18 - 14 * line, width + 2, 14), Qt.AlignmentFlag.AlignLeft, text
-            )
+        for text, start, line in self._labels():
+            row = QRectF(start, plot.top() - 4 - LABEL * (line + 1), self.width(), LABEL)
+            painter.drawText(row, Qt.AlignmentFlag.AlignLeft, text)
 
     def _label(self, name: str, ns: int) -> str:
-        assert self.result is not None
-        if name in self.result.too_few:  # the number is this run's; what it says of the load is not known
+        assert self._shown is not None
+        if name in self._shown.too_few:  # the number is this run's; what it says of the load is not known
             return f"{name} {look.fmt_ns(ns)}, too few"
-        interval = dict(self.result.interval_s).get(name)
+        interval = self._shown.interval_s.get(name)
         if interval is None:
             return f"{name} {look.fmt_ns(ns)}"
         return f"{name} {look.fmt_within(ns * 1e-9, *interval)}"
@@ -368,15 +442,16 @@ class Distribution(QWidget):
                 row = QRectF(plot.right() - wide - 6, plot.bottom() - 20, wide + 2, 14)
                 painter.drawText(row, Qt.AlignmentFlag.AlignLeft, text)
             return
-        missed = self._attained(limit) < (result.slo_percentile or self.asked)
-        colour = colours.bad if missed else colours.good
+        attained = self._attained(limit)
+        missed = attained is not None and attained < (result.slo_percentile or self.asked)
+        colour = colours.muted if attained is None else colours.bad if missed else colours.good
         painter.setPen(QPen(colour, 2.0 if self._held else 1.5))
         at = axis.x(plot, limit)
         painter.drawLine(QPointF(at, plot.top()), QPointF(at, plot.bottom()))
         painter.fillRect(QRectF(at - 3, plot.bottom() - 4, 6, 8), colour)  # what the hand takes hold of
         beyond = " ▸" if limit > axis.right_ns else ""
-        sign = "✕" if missed else "✓"
-        text = f"{sign} {self._objective()}{beyond}"
+        sign = "" if attained is None else "✕ " if missed else "✓ "
+        text = f"{sign}{self._objective()}{beyond}"
         wide = metrics.horizontalAdvance(text)
         start = at - wide - 6 if at - wide - 6 > plot.left() else at + 6
         plate = QRectF(start - 2, plot.bottom() - 18, wide + 4, 14)
@@ -388,11 +463,19 @@ class Distribution(QWidget):
         painter.setFont(look.font(look.TINY))
         painter.setPen(colours.muted)
         row = QRectF(plot.left(), plot.bottom() + 4, plot.width() + 8, 13)
-        painter.drawText(
-            row, Qt.AlignmentFlag.AlignLeft, look.fmt_ns(int(axis.left_ns)) if axis.logarithmic else "0"
-        )
-        painter.drawText(row, Qt.AlignmentFlag.AlignRight, look.fmt_ns(int(axis.right_ns)))
-        middle = f"response{', log' if axis.logarithmic else ''}"
+        left = look.fmt_ns(int(axis.left_ns)) if axis.logarithmic else "0"
+        right = look.fmt_ns(int(axis.right_ns))
+        painter.drawText(row, Qt.AlignmentFlag.AlignLeft, left)
+        painter.drawText(row, Qt.AlignmentFlag.AlignRight, right)
+        metrics = painter.fontMetrics()
+        room = row.width() - 2 * max(metrics.horizontalAdvance(left), metrics.horizontalAdvance(right)) - 16
+        middle = f"{MEASURES[self.measure]}{', log' if axis.logarithmic else ''}"
         if len(self._base_curve.times_ns):
-            middle = f"- -  {self.label}        ——  this plan        {middle}"
+            base = f"- -  {self.label}"
+            legends = (
+                f"{base}        ——  this plan        {middle}",
+                f"{base}    —— this plan    {middle}",
+                f"{base}    {middle}",
+            )
+            middle = next((text for text in legends if metrics.horizontalAdvance(text) <= room), middle)
         painter.drawText(row, Qt.AlignmentFlag.AlignHCenter, middle)

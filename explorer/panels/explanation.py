@@ -40,6 +40,12 @@ def words(number: str) -> str:
     plain = stem.replace("_", " ") + unit[last] if stem and last in unit else name.replace("_", " ")
     if stem.endswith("_per"):
         plain = f"{stem.replace('_', ' ')} second"
+    if name == "shared_dram_s":
+        plain = "shared DRAM (seconds)"
+    if name == "rate_per_s":
+        plain = "offered rate (requests/s)"
+    if name == "throughput_rps":
+        plain = "served rate (requests/s)"
     if name == "U_c":
         plain = "U_c, load of the shared bus"
     return f"{SCOPES.get(scope, scope)} · {plain}"

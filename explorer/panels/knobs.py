@@ -16,19 +16,25 @@ from PySide6.QtWidgets import (
     QComboBox,
     QDoubleSpinBox,
     QGridLayout,
+    QHBoxLayout,
+    QLabel,
     QPushButton,
     QSizePolicy,
     QSpinBox,
+    QVBoxLayout,
     QWidget,
 )
 
 from .. import look
-from ..controls import Combo, muted, step_or_scroll
+from ..controls import Combo, Fold, muted, step_or_scroll
 from ..load import PLACEMENTS, Load
 
 SETTLE_MS = 120
 """A knob that is turned is heard when it rests so long."""
-CONTENTION = ("off", "on")
+WIDEST = 140
+"""Pixels of a knob, however much room there is."""
+CONTENTION = ("private", "shared")
+"""DRAM, by whether slots contend for it: each as if it were alone on it, or all with one bandwidth that ends."""
 RATE_DIGITS = 4
 """After the point: a search may find a rate of a request an hour."""
 
@@ -38,7 +44,7 @@ PERCENTILES = (0.5, 0.95, 0.99, 0.999)
 
 
 class Knobs(QWidget):
-    """Rate, slots, batch and linger; placement, contention, seed; the objective; and back to the file."""
+    """Rate and objective; slots, batch and linger, placement, DRAM and seed behind a line; and back to the file."""
 
     turned = Signal(object)
     """Emitted with another `Load`."""
@@ -61,8 +67,10 @@ class Knobs(QWidget):
         self.placement.setToolTip(
             "Which slot a batch takes. Streams whose file names no home are spread over the slots"
         )
-        self.contention = Combo("Contention")
-        self.contention.setToolTip("Whether slots share a DRAM bandwidth that ends")
+        self.contention = Combo("DRAM of the slots")
+        self.contention.setToolTip(
+            "Whether slots share one DRAM bandwidth (contention in the workload file) or each has all of it"
+        )
         self.seed = _whole(-1, 2**31 - 1, "Seed")
         self.seed.setToolTip("Of everything that is drawn: arrivals that are no trace, sizes, service times")
         self.percentile = Combo("Percentile of the objective")
@@ -73,58 +81,60 @@ class Knobs(QWidget):
         )
         self.highest = QPushButton("Highest rate")
         self.placement.setMinimumWidth(84)  # the others may be narrower than their style's own idea
-        for combo in (self.contention, self.percentile):
-            combo.setMinimumWidth(60)
-        self.reset = QPushButton("As the file says")
-        self.reset.setToolTip("Take every knob back, the objective too")
+        self.percentile.setMinimumWidth(60)
+        self.contention.setMinimumWidth(76)
+        self.reset = QPushButton("Reset")
+        self.reset.setToolTip("As the file says: take every knob back, the objective too")
         self.reset.setProperty("quiet", True)
         self.reset.clicked.connect(self._reset)
         self._settle = QTimer(self)
         self._settle.setSingleShot(True)
         self._settle.setInterval(SETTLE_MS)
         self._settle.timeout.connect(self._tell)
-        grid = QGridLayout(self)
-        grid.setContentsMargins(0, 0, 0, 0)
-        grid.setHorizontalSpacing(6)
-        grid.setVerticalSpacing(4)
-        rows = (
-            (
-                ("Rate", self.rate),
-                ("Slots", self.slots),
-                ("Batch", self.batch),
-                ("Linger", self.linger),
-            ),
-            (
-                ("Place", self.placement),
-                ("Contend", self.contention),
-                ("Seed", self.seed),
-                ("", self.reset),
-            ),
-        )
-        for row, knobs in enumerate(rows):
-            for column, (text, widget) in enumerate(knobs):
-                if text:
-                    label = muted(text)
-                    label.setBuddy(widget)
-                    grid.addWidget(label, row, 2 * column)
-                    grid.addWidget(widget, row, 2 * column + 1)
-                else:
-                    grid.addWidget(widget, row, 2 * column, 1, 2, Qt.AlignmentFlag.AlignRight)
-        label = muted("SLO")
-        label.setBuddy(self.percentile)
-        grid.addWidget(label, 2, 0)
-        grid.addWidget(self.percentile, 2, 1)
-        within = muted("within")
-        within.setBuddy(self.limit)
-        grid.addWidget(within, 2, 2)
-        grid.addWidget(self.limit, 2, 3)
-        grid.addWidget(self.highest, 2, 4, 1, 4)
-        for column in range(4):
-            grid.setColumnStretch(2 * column + 1, 1)
+        self._compose()
         for widget in (self.rate, self.slots, self.batch, self.linger, self.seed, self.limit):
             widget.valueChanged.connect(lambda *_: self._settle.start())
         for widget in (self.placement, self.contention, self.percentile):
             widget.activated.connect(lambda *_: self._tell())
+
+    def _compose(self) -> None:
+        """What is turned most in one row; the others behind one line that says what they are set to."""
+        first = QHBoxLayout()
+        first.setSpacing(6)
+        for text, widget, share in (
+            ("Rate", self.rate, 5),
+            ("SLO", self.percentile, 4),
+            ("≤", self.limit, 5),
+            ("", self.highest, 0),
+        ):
+            if text:
+                first.addWidget(_labelled(text, widget))
+            first.addWidget(widget, share)
+        for widget in (self.rate, self.percentile, self.limit):
+            widget.setMaximumWidth(WIDEST)
+        first.addStretch(0)
+        self.more = Fold("", opened=False)
+        self.more.button.setProperty("muted", True)
+        self.more.button.setToolTip("Slots, batches, placement, DRAM and seed: show or hide their knobs")
+        self.more.head.addWidget(self.reset)
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(6)
+        grid.setVerticalSpacing(4)
+        rows = (
+            (("Slots", self.slots), ("Batch", self.batch), ("Linger", self.linger)),
+            (("Place", self.placement), ("DRAM", self.contention), ("Seed", self.seed)),
+        )
+        for row, knobs in enumerate(rows):
+            for column, (text, widget) in enumerate(knobs):
+                grid.addWidget(_labelled(text, widget), row, 2 * column)
+                grid.addWidget(widget, row, 2 * column + 1)
+                grid.setColumnStretch(2 * column + 1, 1)
+        self.more.inside.addLayout(grid)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(4)
+        column.addLayout(first)
+        column.addWidget(self.more)
 
     def show_load(self, load: Load, machine_slots: int) -> None:
         """Show a load's values without setting them again; `machine_slots`: where the file leaves them open."""
@@ -164,9 +174,22 @@ class Knobs(QWidget):
         _choose(self.contention, None if load.contention is None else CONTENTION[load.contention])
         closed = any(stream.loop is not None for stream in streams)
         self.rate.setEnabled(not closed)
+        self.more.set_title(
+            " · ".join(
+                (
+                    f"{self.slots.text()} slot{'s' * (self.slots.text() != '1')}",
+                    f"batch {self.batch.text()}",
+                    f"linger {self.linger.text()}",
+                    self.placement.currentText(),
+                    f"{self.contention.currentText()} DRAM",
+                    f"seed {self.seed.text()}",
+                )
+            )
+        )
+        self.reset.setVisible(bool(load.changed))
         self.reset.setEnabled(bool(load.changed))
         self.reset.setToolTip(
-            f"Take back what was set: {', '.join(_NAMES.get(name, name) for name in load.changed)}"
+            f"As the file says: take back what was set ({', '.join(_NAMES.get(name, name) for name in load.changed)})"
             if load.changed
             else "Nothing is set over what the file says"
         )
@@ -217,6 +240,12 @@ _NAMES = {
 
 
 _NAMED = {look.fmt_percentile(share): share for share in PERCENTILES}
+
+
+def _labelled(text: str, widget: QWidget) -> QLabel:
+    label = muted(text)
+    label.setBuddy(widget)
+    return label
 
 
 class _Whole(QSpinBox):

@@ -1,42 +1,45 @@
-"""Latency: percentiles, the distribution beside the baseline's, times of tokens, the tail's exact parts, streams,
-slots, heat, the load.
+"""Latency: percentiles, the distribution beside the baseline's, times of tokens, the tail's exact parts and what limits
+it, streams, slots, heat, the load.
 
 Knows `ServingResult`. Percentiles are nearest rank and come from the model. What is set below stands over the
-workload's own, and stays in reach where there is nothing to draw: it may be the way out.
+workload's own, and stays in reach where there is nothing to draw: it may be the way out. Where the panel is wide, the
+distribution stands beside what it is made of, else above it.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QLabel
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QBoxLayout, QFrame, QLabel, QVBoxLayout, QWidget
 
 from model.cost.result import CostResult
 from model.plan.plan import Plan
+from model.serving.limits import cause_of, limits, part_words
 from model.serving.result import ServingResult
 
 from .. import look
-from ..controls import Combo, muted, scrolling
+from ..controls import Combo, Fold, muted, scrolling
 from ..document import Document
 from ..engine import ServingRequest
 from ..load import DEFAULT_PERCENTILE, Load
 from ..names import group_name
 from ..runner import Lane
-from .distribution import Distribution
+from .distribution import MEASURES, Distribution
 from .knobs import RATE_DIGITS, Knobs
+from .limits import SHAPLEY_TIP, Limits, driver_sentence
 from .panel import Panel
-from .parts import Parts, part_name, shown_parts
+from .parts import Parts, shown_parts
 from .streams import SlotBars, StreamTable
-from .tokens import TokenTimes, token_facts
+from .tokens import SHOWN, TokenTimes, token_facts
 
-if TYPE_CHECKING:  # its kernels are not loaded on the GUI thread
-    from model.serving.drivers import Blame
-
-DRIVER_NAMES = {"static_partition": "static partition"}
+JUDGED = ("p95", "p99")
+"""Percentiles whose parts and drivers are told."""
+WIDE = 720
+"""From this width on the panel has two columns."""
 
 
 def _slots(count: int) -> str:
@@ -57,7 +60,7 @@ def overload_sentence(result: ServingResult) -> str:
     if result.unstable or result.utilisation <= 1.0:
         return ""
     return (
-        f"⚠ Overloaded: ρ {result.utilisation:.1f}. The queue grows as long as the trace lasts; these times "
+        f"⚠ Overloaded: ρ {result.utilisation:,.3g}. The queue grows as long as the trace lasts; these times "
         "are of that queue. Lower the rate, add slots, or shorten the plan."
     )
 
@@ -73,33 +76,6 @@ def unfit_sentence(cost: CostResult | None) -> str:
                 f"{lack.memory}, {look.fmt_bytes(lack.capacity_bytes)} available. Try: {levers}."
             )
     return ""
-
-
-def driver_sentence(blame: Blame | None, percentile: str) -> str:
-    """``p95 is owed to: queueing +1.50 s, contention +3.10 ms; 221 ms with neither``; empty where it is not known."""
-    if blame is None:
-        return ""
-    for place, (name, values) in enumerate(blame.values_ns):
-        if name == percentile:
-            ordered = sorted(values, key=lambda pair: -abs(pair[1]))
-            owed = ", ".join(f"{DRIVER_NAMES.get(driver, driver)} {_signed(ns)}" for driver, ns in ordered)
-            left = look.fmt_ns(blame.grid[0].percentiles_ns[place])
-            flagged = any(coalition.overloaded for coalition in blame.grid)
-            caveat = " (some combinations are overloaded)" if flagged else ""
-            below = [driver for driver, ns in ordered if ns < 0]
-            relief = f". {_relief(below, [driver for driver, _ in ordered])}" if below else ""
-            return f"{name} by driver: {owed}; {left} without{caveat}{relief}"
-    return ""
-
-
-def _relief(below: list[str], drivers: list[str]) -> str:
-    """What a driver below 0 does: it takes more from the others than it adds."""
-    if below == ["queueing"] and "contention" in drivers:
-        return "Queueing is below 0: who waits asks for no DRAM, which spares more contention than the wait costs"
-    names = " and ".join(DRIVER_NAMES.get(driver, driver) for driver in below)
-    return (
-        f"{names[0].upper()}{names[1:]} below 0: with it the others cost less, by more than it costs itself"
-    )
 
 
 def slots_sentence(result: ServingResult, machine_slots: int, endless: bool) -> str:
@@ -128,16 +104,13 @@ def heat_sentence(result: ServingResult) -> str:
     return " · ".join(parts)
 
 
-def _signed(ns: Fraction) -> str:
-    text = look.fmt_seconds(float(ns) * 1e-9)
-    return f"+{text}" if ns > 0 else text
-
-
 def facts_of(result: ServingResult) -> str:
     """How full, how fair, what was lost to shapes: one line."""
     facts = [f"ρ {result.utilisation:.2f}", f"Jain over slots {result.jain_slots:.2f}"]
     if len(result.streams) > 1:
         facts.append(f"over streams {result.jain_streams:.2f}")
+    elif result.streams:
+        facts.append(f"slowdown {result.streams[0].slowdown:.2f}")
     batches = sum(count for _, count in result.batch_sizes)
     mean = sum(size * count for size, count in result.batch_sizes) / batches if batches else 1.0
     if mean > 1.0:
@@ -149,9 +122,9 @@ def facts_of(result: ServingResult) -> str:
     ):
         if share:
             facts.append(f"{name} {look.fmt_percent(share)}")
-    served = f"{result.throughput_rps:.4g} requests/s served"
+    served = f"served {result.throughput_rps:.4g} requests/s to the last completion"
     if result.goodput_rps is not None:
-        served += f", {result.goodput_rps:.4g} within the objective"
+        served += f", {result.goodput_rps:.4g} of it within the objective"
     facts.append(served)
     if result.energy_j_per_request > 0.0:
         facts.append(f"{look.fmt_quantity(result.energy_j_per_request, 'J')} a request")
@@ -164,19 +137,38 @@ def highest_sentence(rate: dict[str, Any], ramp: dict[str, Any]) -> str:
     limit = f"{rate['percentile']} within {look.fmt_seconds(rate['limit_s'])}"
     if not rate.get("set_rate_per_s"):
         return f"No rate keeps {limit} ({how}). Shorten the plan, add slots, or relax the objective."
-    cause = part_name(ramp["cause"]) if ramp.get("cause") else ""
+    part = ramp.get("cause") or ""
+    name = part_words(part)
+    cause = cause_of(part) if part else ""
+    grows = f": {name} grows most{f' ({cause})' if cause != name else ''}." if part else "."
     first = {"capacity": "the slots' capacity", "objective": "the objective"}.get(ramp.get("what") or "", "")
-    beyond = (
-        f" Beyond it {first} breaks first" + (f": {cause} grows most." if cause else ".") if first else ""
-    )
+    beyond = f" Beyond it {first} breaks first{grows}" if first else ""
     return f"{rate['set_rate_per_s']:.4g} requests/s keep {limit} ({how}).{beyond}"
 
 
 FACTS_TIP = (
     "ρ: utilisation of the slots. Jain's index: 1 is even, 1/n all in one; over slots of busy time, over streams of "
-    "slowdown. Padding: share of service time; fallback and preempted: share of requests. Within the objective: "
-    "goodput. Each has a card in Why."
+    "slowdown: responses over the times alone on a slot. Padding: share of service time; fallback and preempted: share "
+    "of requests. Offered is the rate at which requests arrive, in the grey line and the Rate knob; served is requests "
+    "over the time from first arrival to last completion, so a queue that is left at the end makes it less. Within the "
+    "objective: goodput. Each has a card in Why."
 )
+
+
+def few_sentence(few: tuple[str, ...], what: str = "") -> str:
+    """Which percentiles shown have too few requests for an interval, and what to try; empty where none has."""
+    named = [name for name in few if name in SHOWN]
+    if not named:
+        return ""
+    return (
+        f"⚠ Too few requests for an interval of {', '.join(named)}{what}. Try more requests in the workload file, or a "
+        "lower rate."
+    )
+
+
+def offered(result: ServingResult) -> str:
+    """What arrives: ``offered 8.5 requests/s, 12,000 requests, …``."""
+    return f"offered {result.source}" if result.source[:1].isdigit() else result.source
 
 
 def _sentence(state: str = "") -> QLabel:
@@ -188,6 +180,14 @@ def _sentence(state: str = "") -> QLabel:
         label.setProperty("state", state)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     label.setVisible(False)
+    return label
+
+
+def _grey(tip: str = "") -> QLabel:
+    """A small grey sentence that wraps."""
+    label = muted("")
+    label.setWordWrap(True)
+    label.setToolTip(tip)
     return label
 
 
@@ -206,6 +206,13 @@ def _runs_the_plan(load: Load | None) -> bool:
     return load is not None and any(s.service is None and not s.plans for s in load.workload.streams)
 
 
+def _whose(load: Load | None) -> str:
+    """The stream whose objective is drawn, where there are several."""
+    if load is None or load.judged is None or len(load.workload.streams) == 1:
+        return ""
+    return load.workload.streams[load.judged].name
+
+
 class Latency(Panel):
     """The latency panel."""
 
@@ -220,60 +227,39 @@ class Latency(Panel):
         self.parts.setAccessibleName("Parts of the tail")
         self.which = Combo("Percentile that is split into parts")
         self.which.setFixedWidth(72)
-        self.which.addItems(["p95", "p99", "mean"])
+        self.which.addItems([*JUDGED, "mean"])
         self.which.currentIndexChanged.connect(self.invalidate)
         self.overload = _sentence("warn")
         self.found = _sentence()
         self.found.setAccessibleName("The highest rate that was found")
         self._searched: tuple[Load, Plan | None] | None = None  # what `found` is of
         self.tokens = TokenTimes()
-        self.answered = muted("")
-        self.answered.setWordWrap(True)
-        self.heat = muted("")
-        self.heat.setWordWrap(True)
-        self.heat.setToolTip("Over time, and when the clock was low: in Queue")
-        self.owed = muted("")
-        self.owed.setWordWrap(True)
-        self.owed.setToolTip(
-            "Shapley values: the mean effect of each driver over all orders of switching them on, of exact replays of "
-            "the same requests. They sum to the percentile; one may be negative, where a driver relieves others."
-        )
+        self.tokens.chosen.connect(self.invalidate)
+        self.answered = _grey()
+        self.heat = _grey("Over time, and when the clock was low: in Queue")
+        self.limits = Limits()
+        self.owed = _grey(SHAPLEY_TIP)
         self.streams = StreamTable(document)
         self.slots = SlotBars()
-        self.facts = muted("")
-        self.facts.setWordWrap(True)
-        self.facts.setToolTip(FACTS_TIP)
+        self.facts = _grey(FACTS_TIP)
+        self.few = _grey("Decided for each percentile from the autocorrelation of the responses")
+        self.few.setProperty("state", "warn")
         self.notes = QLabel()
         self.notes.setWordWrap(True)
         self.notes.setProperty("tiny", True)
-        heading = QLabel("tail, exact parts")
-        heading.setProperty("strong", True)
-        self.heading = heading
-        head = QHBoxLayout()
-        head.setSpacing(6)
-        head.addWidget(self.which)
-        head.addWidget(heading)
-        head.addStretch(1)
-        column = scrolling(self.body)
-        column.addWidget(self.overload)
-        column.addWidget(self.found)
-        column.addWidget(self.distribution, 1)
-        column.addWidget(self.tokens)
-        column.addWidget(self.answered)
-        column.addWidget(self.heat)
-        column.addLayout(head)
-        column.addWidget(self.parts)
-        column.addWidget(self.owed)
-        column.addWidget(self.streams)
-        column.addWidget(self.slots)
-        column.addWidget(self.facts)
-        column.addWidget(self.notes)
+        self._compose()
         self.knobs = Knobs()
         self.knobs.turned.connect(document.set_load)
         self.highest = self.knobs.highest
         self.highest.clicked.connect(self._find_highest)
+        self.rule = QFrame()
+        self.rule.setProperty("rule", True)
+        self.rule.setFixedHeight(1)  # what is scrolled ends here
+        self.foot.addWidget(self.rule)
         self.foot.addWidget(self.knobs)
-        self.foot.setContentsMargins(12, 4, 12, 8)
+        self.foot.setContentsMargins(12, 0, 12, 8)
+        self.foot.setSpacing(6)
+        self.rule.setVisible(False)
         self.knobs.setVisible(False)
         document.failed.connect(self._keep_failure)
         document.machine_changed.connect(self._forget_unserved)
@@ -285,6 +271,49 @@ class Latency(Panel):
             document.machine_changed,
             document.cost_changed,
         )
+
+    def _compose(self) -> None:
+        """Two halves, above or beside each other."""
+        column = scrolling(self.body)
+        column.setContentsMargins(0, 0, 6, 0)  # beside the bar that scrolls
+        self.body.setContentsMargins(12, 0, 6, 0)
+        column.setSpacing(6)
+        column.addWidget(self.overload)
+        column.addWidget(self.found)
+        self.halves = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self.halves.setSpacing(column.spacing())
+        first, second = QWidget(), QWidget()
+        shape, make_up = QVBoxLayout(first), QVBoxLayout(second)
+        for half in (shape, make_up):
+            half.setContentsMargins(0, 0, 0, 0)
+            half.setSpacing(column.spacing())
+        shape.addWidget(self.distribution, 1)
+        for widget in (self.few, self.tokens, self.answered, self.heat):
+            shape.addWidget(widget)
+        self.heading = Fold("tail, exact parts")
+        self.heading.head.insertWidget(0, self.which)
+        self.heading.inside.addWidget(self.parts)
+        self.limiting = Fold("What limits it")
+        self.limiting.inside.addWidget(self.limits)
+        self.limiting.inside.addWidget(self.owed)
+        self.serving = Fold("Slots and streams")
+        for widget in (self.slots, self.streams, self.facts, self.notes):
+            self.serving.inside.addWidget(widget)
+        for fold in (self.heading, self.limiting, self.serving):
+            make_up.addWidget(fold)
+        make_up.addStretch(1)
+        self.halves.addWidget(first, 1)
+        self.halves.addWidget(second, 1)
+        column.addLayout(self.halves, 1)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """One column or two."""
+        super().resizeEvent(event)
+        wide = self.width() >= WIDE
+        self.halves.setDirection(
+            QBoxLayout.Direction.LeftToRight if wide else QBoxLayout.Direction.TopToBottom
+        )
+        self.halves.setSpacing(16 if wide else 6)
 
     def _keep_failure(self, what: str, sentence: str) -> None:
         if what == "serving":
@@ -332,6 +361,8 @@ class Latency(Panel):
         if rate:
             load = replace(load, rate_per_s=_rounded_down(rate))
         self._searched = load, document.plan
+        if found[0]["percentile"] in JUDGED:  # what is asked is what limits this one
+            self.which.setCurrentText(found[0]["percentile"])
         if load != served.load:
             document.set_load(load)
 
@@ -353,7 +384,7 @@ class Latency(Panel):
                 self.say(lacking or "Serving the workload…", "warning" if lacking else "note")
             return
         self._unserved = ""
-        source = f"{result.source} · {_slots(result.slots)}"
+        source = f"{offered(result)} · {_slots(result.slots)}"
         if result.first_estimate:
             source = f"first estimate · {source}"
         if document.serving_is_behind:
@@ -376,13 +407,17 @@ class Latency(Panel):
         label = baseline.label if baseline is not None else ""
         settable = load is not None and load.judged is not None
         asked = load.asked if load is not None else DEFAULT_PERCENTILE
-        self.distribution.show_results(result, base, label, settable=settable, asked=asked)
         self._show_answers(result)
+        measure = self.tokens.measure if result.tokens is not None else "response"
+        self.distribution.show_results(
+            result, base, label, settable=settable, asked=asked, measure=measure, whose=_whose(load)
+        )
         which = self.which.currentText()
         count = max(1, len(result.requests.arrival_ns))
         total = {"p95": result.p95_ns, "p99": result.p99_ns}.get(which, result.sum_response_ns // count)
-        self.heading.setText(
-            "tail, first estimate of its parts" if result.first_estimate else "tail, exact parts"
+        of = " of the response" if result.tokens is not None else ""
+        self.heading.set_title(
+            f"tail{of}, first estimate of its parts" if result.first_estimate else f"tail{of}, exact parts"
         )
         self.parts.show_parts(shown_parts(result, which), total)
         machine = document.accelerator
@@ -392,15 +427,23 @@ class Latency(Panel):
             slots_sentence(result, slots, not result.slot_busy_ns) if _runs_the_plan(load) else "",
         )
         _tell(self.overload, "\n".join(text for text in warnings if text))
+        self.limiting.set_title(f"What limits {'the mean' if which == 'mean' else which}")
+        self.limits.show_limits(limits(result, which, document.drivers))
         _tell(self.owed, driver_sentence(document.drivers, which))
-        several = len(result.streams) > 1 or any(s.slo_attainment is not None for s in result.streams)
+        several = len(result.streams) > 1  # of one, the picture and the facts say all
         self.streams.setVisible(several)
         if several:
             self.streams.show_streams(result)
         self.slots.show_slots(result)
         self.facts.setText(facts_of(result))
-        few = (f"too few requests for an interval of {', '.join(result.too_few)}",) if result.too_few else ()
-        self.notes.setText(" · ".join(("nearest rank", *few, *result.notes)))
+        if measure == "response":
+            few, of = result.too_few, ""
+        else:
+            scope, of = f"{measure}.", f" of the {MEASURES[measure]}"
+            few = tuple(n.removeprefix(scope) for n in result.token_too_few if n.startswith(scope))
+        _tell(self.few, few_sentence(few, of))
+        notes = (note for note in result.notes if not note.startswith("overloaded:"))  # said above
+        self.notes.setText(" · ".join(("nearest rank", *notes)))
 
     def _show_answers(self, result: ServingResult) -> None:
         """What was answered token by token, and how warm it got."""
@@ -434,5 +477,6 @@ class Latency(Panel):
         machine = self.document.accelerator
         shown = load is not None and self.document.graph is not None
         self.knobs.setVisible(shown)
+        self.rule.setVisible(shown)
         if shown and load is not None:
             self.knobs.show_load(load, machine.partition.slots if machine is not None else 1)

@@ -9,22 +9,23 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from model.serving.limits import part_words
 from model.serving.result import ServingResult
 
 from .. import look
 
 WITHIN = {"queue_imbalance": "queue"}
 """Parts that lie within another one and are not added again."""
-PART_NAMES = {
-    "base": "service",
-    "contention_queue": "contention",
-    "stall_burst": "burst stall",
-    "stall_steady": "steady stall",
-    "stall_spill": "spill stall",
-    "stall_refetch": "refetch stall",
-    "batch_wait": "batch wait",
-    "queue_imbalance": "imbalance",
-    "off_home": "off home",
+PART_TIPS = {
+    "queue": "waiting for a slot, as it would be if DRAM were not shared",
+    "contention_queue": "the start now less the start if DRAM were not shared: slots that stall are free later",
+    "base": "alone on a slot",
+    "stall_burst": "waiting for shared DRAM in first, cold and last phases",
+    "stall_steady": "waiting for shared DRAM in all other phases",
+    "stall_spill": "waiting for shared DRAM with what is spilled",
+    "stall_refetch": "waiting for shared DRAM with what is fetched again",
+    "batch_wait": "waiting for others to share a batch",
+    "interleaved": "iterations in which other requests' tokens ran",
 }
 STYLES = {
     "queue": (0, False),
@@ -56,11 +57,6 @@ def shown_parts(result: ServingResult, percentile: str) -> list[tuple[str, int, 
     return []
 
 
-def part_name(part: str) -> str:
-    """What a part is called on screen."""
-    return PART_NAMES.get(part, part.replace("_", " "))
-
-
 class Parts(QWidget):
     """One percentile as a stacked bar of its exact parts, with a legend that carries the numbers."""
 
@@ -75,7 +71,7 @@ class Parts(QWidget):
     def show_parts(self, parts: list[tuple[str, int, int]], total_ns: int) -> None:
         """Draw these parts of `total_ns`."""
         self.parts, self.total_ns = parts, total_ns
-        self.setAccessibleDescription(", ".join(f"{part_name(p)} {look.fmt_ns(ns)}" for p, ns, _ in parts))
+        self.setAccessibleDescription(", ".join(f"{part_words(p)} {look.fmt_ns(ns)}" for p, ns, _ in parts))
         self.setToolTip("\n".join(self._tip(*part) for part in parts) + "\nThe parts sum to it exactly.")
         self.updateGeometry()
         self.update()
@@ -83,13 +79,14 @@ class Parts(QWidget):
     def _tip(self, part: str, ns: int, inside: int) -> str:
         share = look.fmt_percent(ns / self.total_ns) if self.total_ns else look.NO_NUMBER
         imbalance = f", of which {look.fmt_ns(inside)} while another slot was idle" if inside else ""
-        return f"{part_name(part)}: {ns:,} ns ({share}){imbalance}"
+        meaning = f"\n    {PART_TIPS[part]}" if part in PART_TIPS else ""
+        return f"{part_words(part)}: {ns:,} ns ({share}){imbalance}{meaning}"
 
     def _legend_texts(self) -> list[str]:
         texts = []
         for part, ns, inside in self.parts:
             extra = f" (imbalance {look.fmt_ns(inside)})" if inside else ""
-            texts.append(f"{part_name(part)} {look.fmt_ns(ns)}{extra}")
+            texts.append(f"{part_words(part)} {look.fmt_ns(ns)}{extra}")
         return texts
 
     def _places(self, width: int) -> list[QRectF]:

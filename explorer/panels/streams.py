@@ -58,7 +58,13 @@ class StreamRow:
 
 
 COLUMNS = (
-    Column("Stream", lambda row: row.stream.name, lambda row: row.stream.name, align="left"),
+    Column(
+        "Stream",
+        lambda row: row.stream.name,
+        lambda row: row.stream.name,
+        row_tip=lambda row: f"{row.stream.name}: {look.fmt_count(row.stream.requests)} requests",
+        align="left",
+    ),
     Column(
         "Requests",
         lambda row: look.fmt_count(row.stream.requests),
@@ -117,13 +123,18 @@ class StreamTable(RowsTable):
         self.setAccessibleName("Streams")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.horizontalHeader().setSectionResizeMode(self.horizontalHeader().ResizeMode.Stretch)
 
     def show_streams(self, result: ServingResult) -> None:
         """The streams of a result."""
         answers = any(stream.tokens is not None for stream in result.streams)
-        columns = (*COLUMNS[:3], *TOKEN_COLUMNS, *COLUMNS[3:]) if answers else COLUMNS
+        # With times of tokens there is no room for how many requests it has: that is in the tip of its name.
+        columns = (COLUMNS[0], COLUMNS[2], *TOKEN_COLUMNS, *COLUMNS[3:]) if answers else COLUMNS
         self.show_rows(Rows.of([StreamRow(stream) for stream in result.streams]), columns)
+        header = self.horizontalHeader()
+        for place in range(len(columns)):
+            header.setSectionResizeMode(
+                place, header.ResizeMode.ResizeToContents if place else header.ResizeMode.Stretch
+            )
         shown = min(MOST_ROWS, max(1, len(result.streams)))
         self.setFixedHeight(self.horizontalHeader().sizeHint().height() + shown * ROW_HEIGHT + 2)
 

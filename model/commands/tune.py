@@ -80,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(simulate_text(tuned.result, began=tuned.before))
         print("\n" + search_text(tuned))
-        print(changes_text(tuned, arguments.output, arguments.plan if start is None else start.source))
+        print(
+            changes_text(tuned, arguments.output, start.source if start is not None else str(arguments.plan))
+        )
     if not tuned.result.totals.feasible:
         print("the plan does not fit the machine", file=sys.stderr)
         return 1

@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ..terminal import columns, quantity
+from ..terminal import columns, quantity, size
+from ..why import figure_text
 from .lengths import Choice, Lengths
+from .limits import judged_percentile, limits
 from .result import BuildUp, ServingResult, StreamResult, TokenResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
@@ -39,6 +41,8 @@ def serving_document(result: ServingResult) -> dict[str, Any]:
         out["interval"] = {f"{name}_s": list(bounds) for name, bounds in result.interval_s}
         out["parts"] = {name: dict(amounts) for name, amounts in result.parts}
         out["parts_unit"] = "ns"
+        judged = judged_percentile(result)
+        out["limits"] = {judged: [limiter.document() for limiter in limits(result, judged)]}
         if result.tokens is not None:
             out |= _tokens(result.tokens)
     if result.build_up is not None:
@@ -153,7 +157,7 @@ def serving_text(result: ServingResult) -> str:
         else f"{slots}, {result.throughput_rps:.4g} requests/s served",
     ]
     if not result.unstable:
-        lines += ["", _tail_table(result, count)]
+        lines += ["", _tail_table(result, count), "", _limits_table(result)]
     if result.build_up is not None:
         lines += ["", _build_up_table(result.build_up, result.rate_per_s)]
     if result.slo_attainment is not None and result.slo_percentile is not None:
@@ -174,7 +178,7 @@ def serving_text(result: ServingResult) -> str:
     if result.tokens is not None:
         peak = result.tokens.kv_peak_bytes
         full = result.tokens.kv_full_share
-        held = f", at most {quantity(peak, 'B')} of KV cache" if peak else ""
+        held = f", at most {size(peak)} of KV cache" if peak else ""
         held += f", full when the turn of {full:.2%} of the requests came" if full else ""
         lines.append(
             f"{result.tokens.output_tokens:,} tokens, {result.tokens.tokens_per_s:,.4g} tokens/s{held}"
@@ -205,6 +209,21 @@ def serving_text(result: ServingResult) -> str:
     if result.energy_j_per_request > 0.0:
         lines.append(f"energy {quantity(result.energy_j_per_request, 'J')} per request")
     return "\n".join(lines + [f"note: {note}." for note in result.notes])
+
+
+def _limits_table(result: ServingResult) -> str:
+    """What limits the percentile that matters, largest first."""
+    judged = judged_percentile(result)
+    rows: list[tuple[str, ...]] = [(f"what limits {judged}", "", "", "", "try")]
+    for limiter in limits(result, judged):
+        load = ", ".join(f"{figure_text(each.value, each.unit)} {each.name}" for each in limiter.load)
+        amount = (
+            ("", "")
+            if limiter.ns is None or limiter.share is None
+            else (quantity(limiter.ns * 1e-9, "s"), f"{limiter.share:.1%}")
+        )
+        rows.append((f"  {limiter.name}", *amount, load, limiter.lever))
+    return columns(rows, right=(1, 2))
 
 
 def _streams_table(result: ServingResult) -> str:

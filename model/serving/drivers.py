@@ -216,7 +216,7 @@ def _overloaded(setting: Setting, done: Replayed) -> bool:
         return exact_sum(busy) >= rules.slots * span or (
             rules.placement in _PARTITIONED and int(busy.max()) >= span
         )
-    work = done.completion_ns - done.start_ns
+    work = done.served_ns
     if (done.batch > 1).any():
         work = work // done.batch  # of a batch, each its part
     if rules.placement not in _PARTITIONED:

@@ -4,8 +4,9 @@ Know arrays and scalars only; `exact.py` lays them out. A run can stop after any
 remembers lies in its arrays.
 
 Events are ends of phases, arrivals that find a slot idle, and lingers that run out. All at one nanosecond are taken
-together, in this order: requests arrive; phases end, in order of their slots; batches start, one after the other;
-then the bandwidth is shared anew. So what comes at t can start at t, and a slot that falls free at t serves it.
+together, in this order: phases end, in order of their slots; requests arrive, those of clients who were answered just
+now among them; batches start, one after the other; then the bandwidth is shared anew. So what comes at t can start at
+t, and a slot that falls free at t serves it.
 
 With preemption a batch gives up its slot before every launch but its first and competes with those that wait: the
 higher priority goes first, then the suspended in order of suspension, then the new. It takes its old slot if that is
@@ -17,6 +18,7 @@ How a batch goes through its phases, and what they get of the bandwidth, is `pha
 from __future__ import annotations
 
 from ..compiled import kernel
+from .closed import asks, next_ns, thinks
 from .phases import (
     F_RATE,
     F_REST,
@@ -285,7 +287,7 @@ def by_deficit(
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
     "int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
-    "float64[:,:,::1], float64[:,::1])",
+    "float64[:,:,::1], float64[:,::1], int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
 )
 def advance(
@@ -331,6 +333,9 @@ def advance(
     view,  # columns of time of `moved` (`phases`) and `warmth` (`thermal_kernels`); both empty: nobody looks
     moved,
     warmth,
+    coming,  # clients of a closed loop (`closed`); empty: `arrival` says when requests come, else it is filled
+    think,
+    client_of,
 ):
     """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
     count, capacity = arrival.size, slot.shape[1]
@@ -341,6 +346,7 @@ def advance(
     busy, used, waiting, suspended = state[X_BUSY], state[X_USED], state[X_WAITING], state[X_HELD]
     preempt, room = rule[R_PREEMPT] != 0, held.shape[1]
     warms = heat.size > 0
+    closed, clients = think.size > 0, coming.shape[0] - 1
     cut_short = state[X_CUT_SHORT] != 0
     answer, events = MORE, 0
     while events < budget:
@@ -373,11 +379,6 @@ def advance(
         elif warms:
             warm(now, heat)
 
-        while following < count and arrival[following] <= now:
-            lanes[lane_of[following], G_TAIL] += 1
-            following += 1
-            waiting += 1
-
         for j in range(which, used if ties > 1 else which + 1):
             if end[j] != now:
                 continue
@@ -405,6 +406,18 @@ def advance(
                     parts[q, P_REFETCH] = slot[S_REFETCH, j]
                     parts[q, P_PREEMPTED] = slot[S_PREEMPTED, j]
                     state[X_DONE] += 1
+                    if closed:
+                        thinks(client_of[q], now + think[clients + q], coming)
+        if closed and following < count:
+            arrival[following] = next_ns(coming)
+        while following < count and arrival[following] <= now:
+            lanes[lane_of[following], G_TAIL] += 1
+            if closed:
+                client_of[following] = asks(coming)
+            following += 1
+            waiting += 1
+            if closed and following < count:
+                arrival[following] = next_ns(coming)
         while used > 0 and end[used - 1] == NEVER:
             used -= 1
 
@@ -543,7 +556,11 @@ def advance(
                 slot[S_FREE, j] = now
                 for k in range(first, first + together):
                     completion[queue[k]] = now
+                    if closed:
+                        thinks(client_of[queue[k]], now + think[clients + queue[k]], coming)
                 state[X_DONE] += together
+                if closed and following < count:
+                    arrival[following] = next_ns(coming)
         if cut_short:
             answer = MORE_SLOTS
             break

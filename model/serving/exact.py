@@ -7,6 +7,8 @@ queueing caused by contention (MINICASE 4).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,7 @@ from . import events as ev
 from . import phases as ph
 from .generation_run import Iterations
 from .layout import (
+    client_arrays,
     contended,
     heat_arrays,
     home_arrays,
@@ -29,7 +32,8 @@ from .layout import (
 from .over_time import OverTime, Seen, View
 from .replay import ANY, OWN, OWN_FIRST, TURN, replay_placed, replay_round_robin, replay_shared
 from .result import Warmed
-from .rules import PARTS, Factors, Offers, Replayed, Rules, Services, Times
+from .rules import PARTS, Clients, Factors, Offers, Replayed, Rules, Services, Times
+from .tail import exact_sum
 
 SLICE_EVENTS = 400_000
 """Events between two looks at whether to go on: well under 100 ms."""
@@ -136,6 +140,28 @@ def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
     return run.result()
 
 
+def answered(offers: Offers, services: Services, rules: Rules, clients: Clients) -> Times:
+    """int64[n] ns, ascending: when the requests of a closed loop come. Those of `offers` are not read.
+
+    A replay of them at these times is the run that they were found in, to the nanosecond.
+
+    Raises
+    ------
+    UsageError : as `Replay` does.
+    """
+    latest = np.full_like(offers.arrival_ns, min(exact_sum(clients.think_ns), int(_LATEST_NS)))
+    _check(replace(offers, arrival_ns=latest), services, rules)
+    shared = contended(services, rules)
+    run: _Run | Iterations
+    if offers.generation is not None:
+        run = Iterations(offers, offers.generation, services, rules, shared, clients=clients)
+    else:
+        run = _Run(offers, services, rules, shared, clients=clients)
+    while not run.step(SLICE_EVENTS):
+        pass
+    return run.arrival
+
+
 class Watch:
     """The exact replay once more, looked at over a stretch of time: ``while not watch.step(): ...``, then `result`.
 
@@ -238,7 +264,13 @@ class _Run:
     """One pass of the event kernel: its arrays, filled as far as it has come."""
 
     def __init__(
-        self, offers: Offers, services: Services, rules: Rules, shared: bool, view: View | None = None
+        self,
+        offers: Offers,
+        services: Services,
+        rules: Rules,
+        shared: bool,
+        view: View | None = None,
+        clients: Clients | None = None,
     ) -> None:
         count, streams = offers.arrival_ns.size, len(rules.streams)
         slots = rules.slots or min(count, _FIRST_SLOTS)
@@ -261,6 +293,10 @@ class _Run:
             pool[ph.B_BANDWIDTH] = np.inf
         self.state = np.zeros(ev.STATES, np.int64)
         self.state[ev.X_NOW] = -1
+        self.arrival = np.array(offers.arrival_ns, np.int64)
+        self._clients = client_arrays(clients, count)
+        if clients is not None:
+            self.arrival[0] = self._clients[0][1, 0]
         self.start = np.zeros(count, np.int64)
         self.completion = np.zeros(count, np.int64)
         self.full = np.zeros(count, np.int64)
@@ -278,7 +314,7 @@ class _Run:
             pool,
             rules.efficiency_loss,
             window_edges(rules),
-            np.array(offers.arrival_ns, np.int64),
+            self.arrival,
             table,
             np.array(offers.size, np.float64),
             queue,
@@ -323,6 +359,7 @@ class _Run:
             self.seen.view,
             self.seen.moved,
             self.seen.warmth,
+            *self._clients,
         )
         if self._answer == ev.MORE_SLOTS:
             slot, flow = idle_slots(self._slot.shape[1])

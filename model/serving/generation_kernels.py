@@ -8,7 +8,7 @@ yields the first token; each later step decodes one. The steps of one iteration 
 one for each plan that prefills (a batch of that plan), then one for all that decode, on the plan that holds the longest
 past.
 
-At one nanosecond, in this order: requests arrive; segments end, in order of their slots; waiting requests join; the
+At one nanosecond, in this order: segments end, in order of their slots; requests arrive; waiting requests join; the
 next iterations begin; the bandwidth is shared anew. The KV cache of a request is reserved when it joins, for all of its
 tokens, and released when it leaves, so that nobody is ever thrown out (as in Orca).
 
@@ -18,6 +18,7 @@ How a segment goes through its phases, and what these get of the bandwidth, is `
 from __future__ import annotations
 
 from ..compiled import kernel
+from .closed import asks, next_ns, thinks
 from .events import (
     FINISHED,
     HOME_FIRST,
@@ -325,10 +326,12 @@ def lay_out(
 
 @kernel(
     "void(int64, int64, int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1],"
-    "int64[::1], int64[:,::1], int64[::1])",
+    "int64[::1], int64[:,::1], int64[::1], int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
 )
-def step_done(j, now, seat, slot, member, request, stream, progress, completion, parts, state):
+def step_done(
+    j, now, seat, slot, member, request, stream, progress, completion, parts, state, coming, think, client_of
+):
     """The iteration on slot `j` ends: stalls are told, tokens counted, and those that have all leave."""
     s, kept = seat[T_STREAM, j], 0
     seat[T_BUSY, j] += now - seat[T_SINCE, j]
@@ -348,6 +351,8 @@ def step_done(j, now, seat, slot, member, request, stream, progress, completion,
             completion[q] = now
             stream[s, W_RESERVED] -= request[q, C_KV]
             state[X_DONE] += 1
+            if think.size > 0:
+                thinks(client_of[q], now + think[coming.shape[0] - 1 + q], coming)
         else:
             member[j, kept] = q
             kept += 1
@@ -361,7 +366,7 @@ def step_done(j, now, seat, slot, member, request, stream, progress, completion,
     "float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1],"
     "int64[:,::1], int64[:,::1], float64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,:,::1],"
     "float64[:,::1], float64[:,::1], int64[::1], int64[::1], int32[::1], int64[:,::1], float64[::1], int64[::1],"
-    "int64[:,::1], float64[::1], float64[:,:,::1], float64[:,::1])",
+    "int64[:,::1], float64[::1], float64[:,:,::1], float64[:,::1], int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
 )
 def advance_iterations(
@@ -412,9 +417,12 @@ def advance_iterations(
     view,  # columns of time of `moved` (`phases`) and `warmth` (`thermal_kernels`); both empty: nobody looks
     moved,
     warmth,
+    coming,  # clients of a closed loop (`closed`); empty: `arrival` says when requests come, else it is filled
+    think,
+    client_of,
 ):
     """Go on by at most `budget` events: FINISHED, MORE, or MORE_SLOTS (LOWEST only: give more columns and go on)."""
-    count, capacity = arrival.size, seat.shape[1]
+    count, capacity, closed = arrival.size, seat.shape[1], think.size > 0
     end = slot[S_END]
     shared, limit, placement = rule[R_SHARED] != 0, rule[R_LIMIT], rule[R_PLACEMENT]
     now, following = state[X_NOW], state[X_NEXT]
@@ -444,13 +452,6 @@ def advance_iterations(
         elif heat.size > 0:
             warm(now, heat)
 
-        while following < count and arrival[following] <= now:
-            lanes[request[following, C_LANE], L_TAIL] += 1
-            progress[following, G_IDLE_NS] = state[X_IDLE_NS]
-            following += 1
-            waiting += 1
-            looks = True
-
         for j in range(used):
             if end[j] != now:
                 continue
@@ -464,13 +465,28 @@ def advance_iterations(
                 phase, demand,
             ):  # fmt: skip
                 continue
-            step_done(j, now, seat, slot, member, request, stream, progress, completion, parts, state)
+            step_done(
+                j, now, seat, slot, member, request, stream, progress, completion, parts, state, coming, think,
+                client_of,
+            )  # fmt: skip
             if seat[T_COUNT, j] == 0:
                 leave(j, now, slot, flow, pool)
                 busy -= 1
             else:
                 seat[T_EDGE, j], end[j] = 1, NEVER
             looks = True
+        if closed and following < count:
+            arrival[following] = next_ns(coming)
+        while following < count and arrival[following] <= now:
+            lanes[request[following, C_LANE], L_TAIL] += 1
+            progress[following, G_IDLE_NS] = state[X_IDLE_NS]
+            if closed:
+                client_of[following] = asks(coming)
+            following += 1
+            waiting += 1
+            looks = True
+            if closed and following < count:
+                arrival[following] = next_ns(coming)
 
         looks = looks and waiting > 0
         if looks:

@@ -16,6 +16,7 @@ from . import generation_kernels as gk
 from . import phases as ph
 from .generation import Generated, Generation
 from .layout import (
+    client_arrays,
     heat_arrays,
     home_arrays,
     idle_slots,
@@ -27,7 +28,7 @@ from .layout import (
 )
 from .over_time import Seen, View
 from .result import Warmed
-from .rules import Offers, Rules, Services, Times
+from .rules import Clients, Offers, Rules, Services, Times
 
 _FIRST_SLOTS = 16  # of a run that gets as many as it needs
 _PARTS = {
@@ -55,6 +56,7 @@ class Iterations:
         rules: Rules,
         shared: bool,
         view: View | None = None,
+        clients: Clients | None = None,
     ) -> None:
         count = offers.arrival_ns.size
         slots = rules.slots or min(count, _FIRST_SLOTS)
@@ -73,6 +75,10 @@ class Iterations:
         spent = np.array([*(profile.energy_j for profile in services.profiles), 0.0])  # row -1: none
         self.state = np.zeros(gk.STATES, np.int64)
         self.state[gk.X_NOW] = -1
+        self.arrival = np.array(offers.arrival_ns, np.int64)
+        self._clients = client_arrays(clients, count)
+        if clients is not None:
+            self.arrival[0] = self._clients[0][1, 0]
         self.start = np.zeros(count, np.int64)
         self.completion = np.zeros(count, np.int64)
         self.slot_of = np.zeros(count, np.int32)
@@ -87,7 +93,7 @@ class Iterations:
             pool,
             rules.efficiency_loss,
             window_edges(rules),
-            np.array(offers.arrival_ns, np.int64),
+            self.arrival,
             _requests(offers, generation, lane_of),
             np.ascontiguousarray(np.stack((offers.size, generation.step_size), axis=1), np.float64),
             self._stream,
@@ -141,6 +147,7 @@ class Iterations:
             self.seen.view,
             self.seen.moved,
             self.seen.warmth,
+            *self._clients,
         )
         self._answer = gk.advance_iterations(events, *arguments)
         if self._answer == gk.MORE_SLOTS:

@@ -90,8 +90,8 @@ def too_few(count: int, relaxed: float, share: Fraction) -> bool:
     """Whether `count` requests are too few to give a percentile an interval.
 
     Our rule: at least 650 relaxation times for p95, more for a rarer event in proportion to its standard error,
-    ``650 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile. 650 parts the cases in which batch means
-    cover what they say from those in which they do not (docs/serving-statistics.md).
+    ``650 sqrt(0.05 / (1 - p))``; and 100 requests beyond the percentile. M/M/1 at rho 0.9 has 340 relaxation times in
+    100,000 requests, which leave p95 open by a quarter, and 2,900 in a million (docs/serving-statistics.md).
     """
     rare = float(1 - share)
     return count * rare < _BEYOND or count < _ENOUGH * relaxed * math.sqrt(0.05 / rare)
@@ -100,13 +100,29 @@ def too_few(count: int, relaxed: float, share: Fraction) -> bool:
 def batch_means(response: Times, shares: list[Fraction]) -> list[tuple[float, float]]:
     """95 % intervals in seconds of percentiles of steady load, by 20 contiguous batches.
 
-    Student's t on the batches' percentiles, around that of the whole run. (An order-statistic interval would
-    ignore autocorrelation and contain the truth in 9 to 28 % of cases.)
+    The share of responses beyond the run's percentile has a mean and a spread over the batches, so that Student's t
+    says which other shares are as likely; the interval lies between the percentiles of these (Woodruff 1952). In the
+    tail that is better than the spread of the batches' own percentiles: a batch that has missed the rare long queues
+    does not know how far they reach, but its share of them is 0. Few batches have most of what lies beyond; as
+    estimates that are too low come with spreads that are too low, the upper end is moved out by their skewness
+    (Johnson 1978). The lower end stays, on the safe side.
+
+    (An order-statistic interval would ignore autocorrelation and contain the truth in 9 to 28 % of cases.)
     """
-    found = np.array([_at(batch, shares) for batch in np.array_split(response, _BATCHES)], dtype=np.float64)
-    half = _STUDENT_T * found.std(axis=0, ddof=1) / math.sqrt(_BATCHES)
-    centre = np.array(_at(response, shares), dtype=np.float64)
-    return _seconds(centre - half, centre + half)
+    count = response.size
+    bounds: list[int] = []
+    batches = np.array_split(response, _BATCHES)
+    for share, at in zip(shares, _at(response, shares), strict=True):
+        beyond = np.array([np.count_nonzero(batch > at) / batch.size for batch in batches])
+        off, spread = beyond - beyond.mean(), float(beyond.std())
+        error = float(beyond.std(ddof=1)) / math.sqrt(_BATCHES)
+        skewness = float((off**3).mean()) / spread**3 if spread else 0.0
+        half = _STUDENT_T * error
+        out = error * max(0.0, skewness) * (1.0 + 2.0 * _STUDENT_T**2) / (6.0 * math.sqrt(_BATCHES))
+        rank = rank_of(share, count)
+        bounds += [max(1, rank - round(half * count)), min(count, rank + round((half + out) * count))]
+    ends = [time * 1e-9 for time in ranked(response, bounds)]
+    return list(zip(ends[::2], ends[1::2], strict=True))
 
 
 def block_bootstrap(response: Times, shares: list[Fraction], relaxed: float) -> list[tuple[float, float]]:

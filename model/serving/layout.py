@@ -15,7 +15,7 @@ from . import events as ev
 from . import phases as ph
 from . import thermal_kernels as tk
 from .result import Warmed
-from .rules import Factors, Rules, Services, Times
+from .rules import Clients, Factors, Rules, Services, Times
 from .thermal import Heat, at_low_clock
 
 _PLACEMENTS = {
@@ -65,6 +65,18 @@ def idle_slots(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     slot = np.zeros((ph.SLOT_ROWS, slots), np.int64)
     slot[ph.S_END] = slot[ph.S_BEGIN] = ph.NEVER
     return slot, np.zeros((ph.FLOW_ROWS, slots), np.float64)
+
+
+def client_arrays(clients: Clients | None, requests: int) -> tuple[NDArray[np.int64], Times, Times]:
+    """``coming``, ``think`` and ``client_of`` of `closed`, at time 0."""
+    if clients is None:
+        return np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+    coming = np.empty((clients.count + 1, 2), np.int64)
+    first = clients.think_ns[: clients.count]
+    order = np.argsort(first, kind="stable")
+    coming[0] = clients.count, 0
+    coming[1:, 0], coming[1:, 1] = first[order], order  # ascending, so that it is a heap
+    return coming, np.array(clients.think_ns), np.zeros(requests, np.int64)
 
 
 def phase_arrays(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:

@@ -6,6 +6,7 @@ Knows what was replayed and what happened to every request; computes no times.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from .arrivals import exact
 from .drivers import Setting
 from .intervals import Intervals, intervals
 from .offers import Offered
-from .result import PERCENTILES, Requests, ServiceProfile, ServingResult, StreamResult, TokenResult
+from .result import PERCENTILES, Bus, Requests, ServiceProfile, ServingResult, StreamResult, TokenResult
 from .rules import Replayed, Rules, dynamic_energy_j
 from .streams import Stream, Workload
 from .tail import (
@@ -87,6 +88,12 @@ def outcome(
     ]
     trust = Intervals("", (), ()) if unstable else intervals(response, recorded, bounded=not first_estimate)
     generating = [k for k, stream in enumerate(workload.streams) if stream.generation is not None]
+    token_times = _token_times(requests, done, np.isin(offers.stream, generating))
+    trusts = [
+        (kind, intervals(times, recorded, bounded=not first_estimate))
+        for kind, times in token_times.items()
+        if times.size and not unstable
+    ]
     sizes = np.bincount(offers.stream, minlength=len(workload.streams))
     by_stream = np.split(np.argsort(offers.stream, kind="stable"), np.cumsum(sizes)[:-1])
     streams = tuple(
@@ -99,7 +106,7 @@ def outcome(
     judged = [stream for stream in streams if stream.slo_attainment is not None]
     span_s = (last - first) * 1e-9
     padding = dict(requests.parts).get("padding")
-    service = exact_sum(requests.completion_ns - requests.start_ns)
+    service = exact_sum(done.served_ns)
     return ServingResult(
         requests=requests,
         source=_title(workload, count),
@@ -144,6 +151,18 @@ def outcome(
         + (done.warmed.low_clock_ns if done.warmed is not None else 0),
         warmed=done.warmed,
         tokens=_tokens(offers.stream, generating, requests, done),
+        bus=_bus(table, rules, done, (last - first) * 1e-9),
+        ranked_ns=tuple(
+            (name, _ascending(times))
+            for name, times in (("response", response), *token_times.items())
+            if times.size
+        ),
+        token_interval_s=tuple(
+            (f"{kind}.{name}", bounds) for kind, each in trusts for name, bounds in each.bounds_s
+        ),
+        token_too_few=()
+        if recorded
+        else tuple(f"{kind}.{name}" for kind, each in trusts for name in each.too_few),
         seconds=seconds + time.perf_counter() - began,
     )
 
@@ -169,6 +188,45 @@ def _energy(table: Offered, done: Replayed, span_s: float) -> float:
     )
 
 
+def _bus(table: Offered, rules: Rules, done: Replayed, span_s: float) -> Bus | None:
+    """What one-shot requests asked of the DRAM that they share; None where nothing is shared or nothing is known."""
+    services, offers = table.services, table.offers
+    bandwidth = rules.bandwidth_bytes_per_s
+    if done.generated is not None or not math.isfinite(bandwidth) or not services.profiles:
+        return None
+    if rules.slots is None or span_s <= 0.0:
+        return None
+    which = services.profile_of[offers.plan, done.batch]
+    share = offers.size / done.batch  # a batch's bytes and time go with the mean size of its requests
+    each = np.array(
+        [*((profile.bytes, profile.base_ns) for profile in services.profiles), (0, 0)], np.float64
+    )
+    moved, alone_ns = share @ each[which]  # row -1: no profile
+    if alone_ns == 0.0:
+        return None
+    slots = min(rules.slots, rules.admission_limit or rules.slots)
+    return Bus(float(moved / (bandwidth * span_s)), float(slots * moved / (bandwidth * alone_ns * 1e-9)))
+
+
+def _token_times(requests: Requests, done: Replayed, mine: NDArray[np.bool_]) -> dict[str, Times]:
+    """ns to the first token, and per further token of those of two tokens or more, in order of arrival."""
+    told = done.generated
+    if told is None:
+        return {}
+    several = mine & (told.tokens > 1)
+    took = (requests.completion_ns - told.first_token_ns)[several]
+    return {
+        "ttft": (told.first_token_ns - requests.arrival_ns)[mine],
+        "tpot": took // (told.tokens[several] - 1),
+    }
+
+
+def _ascending(times: Times) -> Times:
+    out = np.sort(times)
+    out.setflags(write=False)
+    return out
+
+
 def _tokens(
     of: NDArray[np.int32], streams: Sequence[int], requests: Requests, done: Replayed
 ) -> TokenResult | None:
@@ -177,10 +235,9 @@ def _tokens(
     if told is None or not streams:
         return None
     mine = np.isin(of, streams)
-    first = (told.first_token_ns - requests.arrival_ns)[mine]
+    first, each = _token_times(requests, done, mine).values()
     several = mine & (told.tokens > 1)
     took, further = (requests.completion_ns - told.first_token_ns)[several], told.tokens[several] - 1
-    each = took // further
     yielded = int(told.tokens[mine].sum())
     span_ns = int(requests.completion_ns[mine].max() - requests.arrival_ns[mine].min())
     return TokenResult(
@@ -250,7 +307,7 @@ def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, .
         return tuple(done.generated.busy_ns.tolist()), tuple(served.tolist())
     one = _one_of_each_batch(done)
     busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, done.slot[one], (done.completion_ns - done.start_ns)[one])
+    np.add.at(busy, done.slot[one], done.served_ns[one])
     served = np.bincount(done.slot, minlength=slots)
     return tuple(int(value) for value in busy), tuple(int(value) for value in served)
 
@@ -307,7 +364,7 @@ def _measured_load(done: Replayed, requests: Requests, slots: int) -> float:
         work = exact_sum(done.generated.busy_ns)
     else:
         one = _one_of_each_batch(done)
-        work = exact_sum((done.completion_ns - done.start_ns)[one])
+        work = exact_sum(done.served_ns[one])
     first = int(requests.arrival_ns[0])
     span = int(requests.arrival_ns[-1]) - first or int(requests.completion_ns.max()) - first
     return work / (slots * span) if span and slots else 0.0

@@ -219,6 +219,21 @@ class TokenResult:
     kv_full_share: float
 
 
+@dataclass(frozen=True, slots=True)
+class Bus:
+    """How much of the DRAM that slots share was asked for.
+
+    Attributes
+    ----------
+    mean_load : bytes of all batches over bandwidth times the time from first arrival to last completion.
+    all_at_once : the same while all slots run such batches alone, ``slots * bytes / (bandwidth * time alone)``: above
+        1 they stall whenever all are busy.
+    """
+
+    mean_load: float
+    all_at_once: float
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class ServingResult:
     """The tail, and what it is made of. Percentiles are nearest rank: sorted[ceil(p n) - 1].
@@ -240,6 +255,10 @@ class ServingResult:
     warmed : what heat did; None where nothing warms.
     batch_sizes : (size, how many batches), or iterations. padding_share : of all service time, spent on padding.
     jitter_s : standard deviation of the response. throttled_ns : throttled time from first arrival to last completion.
+    bus : the DRAM that one-shot requests share; None where slots do not contend, or tokens are answered.
+    ranked_ns : (name, int64[n] ascending, read-only) of what a distribution can be drawn of: "response", and where
+        requests are answered token by token "ttft" and "tpot", of those that have it.
+    token_interval_s, token_too_few : as `interval_s` and `too_few`, of the last two; names are ``ttft.p95``.
     """
 
     requests: Requests
@@ -282,6 +301,10 @@ class ServingResult:
     interval_method: str = ""
     tokens: TokenResult | None = None
     warmed: Warmed | None = None
+    bus: Bus | None = None
+    ranked_ns: tuple[tuple[str, NDArray[np.int64]], ...] = ()
+    token_interval_s: tuple[tuple[str, tuple[float, float]], ...] = ()
+    token_too_few: tuple[str, ...] = ()
 
     @property
     def span_s(self) -> float:
@@ -311,6 +334,7 @@ __all__ = [
     "PHASE_DTYPE",
     "Arrivals",
     "BuildUp",
+    "Bus",
     "Requests",
     "ServiceProfile",
     "ServingResult",

@@ -187,13 +187,24 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Clients:
+    """Clients of a closed loop: each asks, waits for the answer, thinks, and asks again.
+
+    ``think_ns`` int64[count + n]: before each client's first request, then after request 0, 1, ... in order of arrival.
+    """
+
+    count: int
+    think_ns: Times
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Replayed:
     """What happened to every request, in the order of the offers; arrays are read-only.
 
     Attributes
     ----------
     start_ns, completion_ns : int64[n].
-    slot, batch : int32[n]: where it ran, and with how many in its batch (of iterations: on average, rounded).
+    slot, batch : int32[n]: where it started, and with how many in its batch (of iterations: on average, rounded).
     parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event; where requests are answered token
         by token also ``interleaved``: of a request's iterations the time in which others' segments ran.
     generated : what happened token by token; None where all are one-shot. warmed : what heat did; None: nothing warms.
@@ -206,6 +217,11 @@ class Replayed:
     parts: tuple[tuple[str, Times], ...]
     generated: Generated | None = None
     warmed: Warmed | None = None
+
+    @property
+    def served_ns(self) -> Times:
+        """int64[n]: how long each request's batch held a slot: what it waited for while suspended is not part of it."""
+        return self.completion_ns - self.start_ns - dict(self.parts)["preempted"]
 
 
 def dynamic_energy_j(offers: Offers, services: Services, done: Replayed) -> NDArray[np.float64]:

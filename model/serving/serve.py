@@ -15,15 +15,13 @@ import numpy as np
 
 from ..errors import UsageError
 from .arrivals import exact
-from .closed import closed_arrivals
-from .exact import replay
-from .offers import Offered, fits, offered
+from .exact import answered, replay
+from .offers import Offered, offered
 from .outcome import Prepared, outcome
 from .result import ServiceProfile, ServingResult
-from .rules import Factors, Replayed, Rules, StreamRules
+from .rules import Clients, Factors, Replayed, Rules, StreamRules
 from .slowdown import SlowdownTables, can_estimate, first_estimate
 from .streams import UNLIMITED, PlanFile, Stream, Workload
-from .tail import exact_sum
 from .thermal import Heat
 from .traces import LATEST_NS
 
@@ -94,33 +92,16 @@ def replayed(prepared: Prepared) -> Replayed:
 
 
 def _answered(workload: Workload, table: Offered, rules: Rules) -> tuple[Workload, Offered]:
-    """A closed loop's requests at the times at which they come where slots serve by these rules.
-
-    Raises
-    ------
-    UsageError : slots contend, so that arrivals and answers would have to be found together.
-    """
+    """A closed loop's requests at the times at which they come where slots serve by these rules."""
     (stream,) = workload.streams
-    loop = stream.loop
-    assert loop is not None
-    if math.isfinite(rules.bandwidth_bytes_per_s) and any(each.bytes for each in table.services.profiles):
-        raise UsageError(
-            "a closed loop with contention is not simulated in this version",
-            where=workload.path or workload.name,
-            lever="Set contention = { enabled = false }.",
-        )
-    offers = table.offers
-    service = table.alone_ns * offers.fallback[:, 0] // offers.fallback[:, 1]
-    think = loop.draw(workload.seed, service.size)
-    edges = rules.throttle_edges_ns if rules.throttle_edges_ns is not None else np.zeros(0, dtype=np.int64)
-    fits(exact_sum(think) + exact_sum(service) * max(1, math.ceil(rules.throttle[0] / rules.throttle[1])))
-    arrival = np.empty_like(offers.arrival_ns)
-    slots = rules.slots or loop.clients
-    closed_arrivals(service, think, loop.clients, slots, edges, *rules.throttle, arrival)
+    assert stream.loop is not None
+    clients = Clients(stream.loop.clients, stream.loop.draw(workload.seed, table.offers.arrival_ns.size))
+    arrival = answered(table.offers, table.services, rules, clients)
+    arrival.setflags(write=False)
     arrivals = replace(stream.arrivals, arrival_ns=arrival)
     return (
         replace(workload, streams=(replace(stream, arrivals=arrivals),)),
-        replace(table, offers=replace(offers, arrival_ns=arrival)),
+        replace(table, offers=replace(table.offers, arrival_ns=arrival)),
     )
 
 

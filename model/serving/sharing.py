@@ -7,7 +7,6 @@ unit of time is a second. Tolerances as in `theory.py`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cost.result import PHASE_DTYPE, PHASE_KINDS
+from ..packaged import named_file
 from .exact import replay
 from .result import PERCENTILES, ServiceProfile
 from .rules import Offers, Rules, Services, Times
 from .tail import rank_of
-from .theory import Figure
+from .theory import Figure, service_of
+from .traces import read_trace
 
 SCHEMA = "contention-oracle/1"
 _MILLION = 1_000_000
@@ -28,10 +29,17 @@ _SECOND = 1_000_000_000
 
 
 def check_traces(document: Mapping[str, Any], source: str) -> Iterator[list[Figure]]:
-    """`check_trace` of every trace of a file of reference cases; the folder ``traces`` lies beside the file's own."""
-    folder = Path(source).resolve().parents[1] / "traces"
-    for case in document["replays"]:
-        yield check_trace(case, folder / Path(case["trace"]).name)
+    """`check_trace` of every trace of a file of reference cases: in the folder ``traces`` beside its own, or packaged.
+
+    Raises
+    ------
+    FileError : a trace that is in neither.
+    """
+    folder = Path(source).resolve().parent.parent / "traces"
+    for case in document.get("replays", ()):
+        name = Path(case["trace"]).name
+        there, packaged = folder / name, named_file(name, "assets/traces", Path(name).suffix)
+        yield check_trace(case, there if there.is_file() or packaged is None else packaged)
 
 
 def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0) -> list[Figure]:
@@ -44,7 +52,7 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
     warmup = min(int(case["warmup"]), requests // 2)
     draw = np.random.default_rng(seed)
     arrival = np.cumsum(draw.exponential(_SECOND / case["arrival_rate"], warmup + requests)).astype(np.int64)
-    size = _drawn(draw, case["service_alone"], warmup + requests)
+    size = service_of(case, "service_alone").draw(draw, warmup + requests) / _SECOND
     response = _responses(arrival, size, int(case["streams_at_full_speed"]))[warmup:] / _SECOND
     found = _figures(response, size[warmup:])
     scale = max(1.0, _MILLION / requests) ** 0.5
@@ -56,12 +64,10 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
 
 def check_trace(case: Mapping[str, Any], trace: Path) -> list[Figure]:
     """Replay a recorded trace whose requests take ``base + per input + per output`` ns alone; figures in ns."""
-    arrival, inputs, outputs = np.loadtxt(
-        trace, delimiter=",", skiprows=1, usecols=(0, 1, 2), dtype=np.int64, unpack=True
-    )
-    times = case["service"]
-    service = times["base_ns"] + times["per_input_ns"] * inputs + times["per_output_ns"] * outputs
-    response = _responses(arrival, service / _SECOND, int(case["c"]))
+    read, times = read_trace(trace, "tilewright"), case["service"]
+    tokens = times["per_input_ns"] * read.input_tokens + times["per_output_ns"] * read.output_tokens
+    service = times["base_ns"] + tokens
+    response = _responses(read.arrival_ns, service / _SECOND, int(case["c"]))
     found = {f"{name}_ns": value for name, value in _figures(response, np.ones(response.size)).items()}
     found |= {"max_ns": float(response.max()), "max_slowdown": float((response / service).max())}
     name = f"{Path(case['trace']).stem}_c{case['c']}"
@@ -81,17 +87,6 @@ def _responses(arrival: Times, size: NDArray[np.float64], at_full_speed: int) ->
     offers = Offers.of_one_stream(np.ascontiguousarray(arrival), size=size)
     done = replay(offers, services, Rules(None, bandwidth_bytes_per_s=bandwidth))
     return done.completion_ns - arrival
-
-
-def _drawn(draw: np.random.Generator, service: Mapping[str, Any], count: int) -> NDArray[np.float64]:
-    """Seconds, float64[count], of the named distribution; a log-normal one by mean and variation."""
-    name, mean = str(service["dist"]), float(service["mean"])
-    if name == "exponential":
-        return draw.exponential(mean, count)
-    if name == "deterministic":
-        return np.full(count, mean)
-    spread = math.log(1.0 + float(name.removeprefix("lognormal_cv")) ** 2)
-    return draw.lognormal(math.log(mean) - spread / 2.0, math.sqrt(spread), count)
 
 
 def _figures(response: NDArray[Any], alone: NDArray[np.float64]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from ..schema import read_bytes
 from .result import PERCENTILES
 from .rules import Replayed
 from .serve import prepare, replayed
+from .streams import DrawnService
 from .tail import jain, rank_of
 from .workload import load_workload
 
@@ -45,16 +46,30 @@ class Figure:
         return abs(self.found - self.reference) / self.tolerance
 
 
+class _Object(dict[str, Any]):
+    """A JSON object of a file of reference cases: a key that is missing is the file's fault."""
+
+    def __init__(self, source: str, found: Mapping[str, Any]) -> None:
+        super().__init__(found)
+        self._source = source
+
+    def __missing__(self, key: str) -> Any:
+        inside = f": {self['id']}" if "id" in self else ""
+        raise FileError(f"has no {key!r}", where=f"{self._source}{inside}")
+
+
 def read_reference(source: str, schemas: Collection[str]) -> dict[str, Any]:
     """The document of a file of reference cases, of one of `schemas`.
 
     Raises
     ------
-    FileError : not readable, not JSON, or of another schema.
+    FileError : not readable, not JSON, or of another schema; later, where a key is looked up that is not there.
     """
     path = Path(source)
     try:
-        document = json.loads(read_bytes(path, _LARGEST_FILE))
+        document = json.loads(
+            read_bytes(path, _LARGEST_FILE), object_hook=lambda found: _Object(source, found)
+        )
     except ValueError as error:
         raise FileError("is not valid JSON", where=source) from error
     if not isinstance(document, dict) or document.get("schema") not in schemas:
@@ -69,7 +84,14 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
     Parameters
     ----------
     requests : that count; the case's warm-up comes before them.
+
+    Raises
+    ------
+    FileError : nothing of it is to be compared, or it is none that a workload can say.
     """
+    skipped = set(case.get("do_not_check", ()))
+    if skipped >= set(case["tol_1e6"]):
+        raise FileError("has no figure to compare", where=str(case["id"]))
     warmup = int(case["warmup"])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "case.toml"
@@ -78,7 +100,6 @@ def check_case(case: Mapping[str, Any], requests: int = _MILLION, seed: int = 0)
     prepared = prepare(workload)
     offers = prepared.table.offers
     found = _figures(replayed(prepared), offers.arrival_ns, offers.stream, len(workload.streams), warmup)
-    skipped = set(case.get("do_not_check", ()))
     scale = max(1.0, _MILLION / requests) ** 0.5
     return [
         Figure(case["id"], name, found[name], case["ref"][name], tolerance * scale)
@@ -114,18 +135,33 @@ def workload_text(case: Mapping[str, Any], requests: int, seed: int) -> str:
     return "\n".join(lines)
 
 
+def service_of(case: Mapping[str, Any], key: str = "service") -> DrawnService:
+    """How long requests of a case take; a log-normal law has its variation beside its name or in it.
+
+    Raises
+    ------
+    FileError : a law that is not known.
+    """
+    given = case[key]
+    dist, mean_s = str(given["dist"]), float(given["mean"])
+    name, _, cv = dist.partition("_cv")
+    if name == "lognormal":
+        return DrawnService(name, mean_s, cv=float(cv or given["cv"]))
+    if dist == "two-point":
+        ratio = round(given["slow"] / given["fast"], 9)
+        return DrawnService(dist, mean_s, slow_share=float(given["p_slow"]), slow_factor=ratio)
+    if dist not in ("exponential", "deterministic"):
+        raise FileError(f"{dist!r} is no law that is known here", where=f"{case['id']}: {key}.dist")
+    return DrawnService(dist, mean_s)
+
+
 def _stream(case: Mapping[str, Any], rate: float) -> tuple[str, str]:
-    service = case["service"]
-    dist, mean = service["dist"], service["mean"]
-    more = ""
-    if dist.startswith("lognormal"):
-        more = f", cv = {service.get('cv', 1.0)!r}"
-        dist = "lognormal"
-    elif dist == "two-point":
-        more = f", slow_share = {service['p_slow']!r}, slow_factor = {round(service['slow'] / service['fast'], 9)!r}"
+    law = service_of(case)
+    more = {"lognormal": ("cv",), "two-point": ("slow_share", "slow_factor")}.get(law.dist, ())
+    figures = "".join(f", {name} = {getattr(law, name)!r}" for name in more)
     return (
         f'arrivals = {{ kind = "poisson", rate_per_s = {rate!r} }}',
-        f'service = {{ dist = "{dist}", mean_s = {mean!r}{more} }}',
+        f'service = {{ dist = "{law.dist}", mean_s = {law.mean_s!r}{figures} }}',
     )
 
 

@@ -111,7 +111,7 @@ def _whole(done: Replayed, arrival: Times, slots: int | None) -> dict[str, Any]:
 
 def _tail(done: Replayed, arrival: Times, which: slice, length: int, slots: int | None) -> dict[str, Any]:
     response = (done.completion_ns - arrival)[which]
-    work = int(((done.completion_ns - done.start_ns) // done.batch)[which].sum())
+    work = int((done.served_ns // done.batch)[which].sum())
     names = (f"{name}_s" for name, _ in PERCENTILES)
     return {
         "rate_per_s": response.size * 1e9 / length,

@@ -77,7 +77,7 @@ def measure(setting: Setting, run: Run, percentile: str = "p95") -> Point:
     if done.generated is not None:
         work = exact_sum(done.generated.busy_ns)
     else:
-        work = exact_sum((done.completion_ns - done.start_ns) // done.batch)
+        work = exact_sum(done.served_ns // done.batch)
     rank = rank_of(dict(PERCENTILES)[percentile], count)
     return Point(
         count * 1e9 / span if span else 0.0,

@@ -12,6 +12,7 @@ from functools import partial
 
 from ..errors import UsageError
 from ..why import Card, Figure, shares_of
+from .limits import CAUSES, SHARED_DRAM, Limiter, judged_percentile, limits, part_words
 from .result import PERCENTILES, WITHIN, ServingResult, TokenResult, Warmed
 
 _PERCENTILES = {f"{name}_s": share for name, share in PERCENTILES}
@@ -39,6 +40,11 @@ def _cards(result: ServingResult) -> dict[str, Callable[[], Card]]:
         "utilisation": partial(_utilisation, result),
         "throughput_rps": partial(_throughput, result),
     }
+    if result.rate_per_s > 0.0:
+        cards["rate_per_s"] = partial(_offered, result)
+    shared = _shared_dram(result)
+    if shared:
+        cards["shared_dram_s"] = partial(_contention, result, *shared)
     if result.slo_attainment is not None:
         cards["slo_attainment"] = partial(_attainment, result, result.slo_attainment)
     if result.goodput_rps is not None:
@@ -108,7 +114,7 @@ def _percentile(result: ServingResult, name: str) -> Card:
         f"nearest rank: sorted[⌈{float(_PERCENTILES[name]):g} n⌉ − 1] of n responses, from arrival to completion",
         (*inputs, Figure("exactly", f"{ns:,} ns")),
         shares_of(
-            [(part.replace("_", " "), value * 1e-9) for part, value in parts if part not in WITHIN],
+            [(part_words(part), value * 1e-9) for part, value in parts if part not in WITHIN],
             ns * 1e-9,
             most=16,
         ),
@@ -127,7 +133,7 @@ def _mean(result: ServingResult) -> Card:
         tuple(_common(result)),
         shares_of(
             [
-                (part.replace("_", " "), value * 1e-9)
+                (part_words(part), value * 1e-9)
                 for part, value in dict(result.parts).get("mean", ())
                 if part not in WITHIN
             ],
@@ -149,16 +155,57 @@ def _utilisation(result: ServingResult) -> Card:
     )
 
 
+def _offered(result: ServingResult) -> Card:
+    return Card(
+        "serving.rate_per_s",
+        "Offered rate",
+        Figure("offered", result.rate_per_s, "requests/s"),
+        "as it is set; of a trace as recorded: requests / time from first to last arrival; all streams together",
+        (
+            Figure("requests", len(result.requests.arrival_ns)),
+            Figure("served rate", result.throughput_rps, "requests/s"),
+        ),
+        note="What comes, whether or not it can be served. The served rate is counted to the last completion, so it is "
+        "less where requests are still waiting when the last one has come.",
+    )
+
+
+def _shared_dram(result: ServingResult) -> tuple[str, Limiter] | None:
+    """The percentile that matters and how much of it sharing DRAM makes; None where that is nothing."""
+    judged = judged_percentile(result)
+    return next(((judged, each) for each in limits(result, judged) if each.name == SHARED_DRAM), None)
+
+
+def _contention(result: ServingResult, judged: str, shared: Limiter) -> Card:
+    parts, ns = dict(dict(result.parts)[judged]), shared.ns or 0
+    return Card(
+        "serving.shared_dram_s",
+        f"Shared DRAM in {judged}",
+        Figure(judged, ns * 1e-9, "s"),
+        "stalls while slots share the DRAM bandwidth + queue behind stalls (start now − start with DRAM not shared)",
+        (Figure("slots", result.slots), *shared.load),
+        shares_of(
+            [(part_words(part), parts[part] * 1e-9) for part in CAUSES[SHARED_DRAM] if part in parts],
+            ns * 1e-9,
+        ),
+        "These are parts of the very requests at the percentile. Contention among the drivers (Shapley) is another "
+        "question: by how much the percentile changes with DRAM shared and not, which moves other requests there. The "
+        "DRAM knob switches it off.",
+    )
+
+
 def _throughput(result: ServingResult) -> Card:
     return Card(
         "serving.throughput_rps",
-        "Throughput",
+        "Served rate (throughput)",
         Figure("throughput", result.throughput_rps, "requests/s"),
         "requests / time from the first arrival to the last completion",
         (
             Figure("requests", len(result.requests.arrival_ns)),
-            Figure("arrival rate", result.rate_per_s, "requests/s"),
+            Figure("offered rate", result.rate_per_s, "requests/s"),
         ),
+        note="Less than what is offered where a queue is left when the last request has come: it is counted to the end "
+        "of that.",
     )
 
 
