@@ -65,13 +65,11 @@ def tell(found: Iterable[Fault | str], beside: ValidationError | None = None) ->
 
     A ``ValueError`` tells one fault of one place; whoever corrects it would meet the next.
     """
-    lines: list[InitErrorDetails] = []
-    for fault in beside.errors(include_url=False) if beside is not None else ():
-        lines.append(
-            InitErrorDetails(
-                type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {})
-            )
-        )
+    before = beside.errors(include_url=False) if beside is not None else ()
+    lines = [
+        InitErrorDetails(type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {}))
+        for fault in before
+    ]
     for each in found:
         place, text = ((), each) if isinstance(each, str) else each
         kind = PydanticCustomError("value_error", "{text}", {"text": text})

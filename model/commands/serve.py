@@ -320,7 +320,7 @@ def _planned(
     named = arguments.hardware or MACHINE
     machine = load_hardware(named)
     start = starting_plan(graph) if arguments.plan is None else None
-    plan = load_plan(arguments.plan, graph) if start is None else start.plan
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     inputs["graph"] = {
         "name": graph.name,
         "path": graph.path,

@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         graph = forward_only(graph)
     machine = load_hardware(arguments.hardware)
     start = starting_plan(graph) if arguments.plan is None else None
-    plan = load_plan(arguments.plan, graph) if start is None else start.plan
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
     if arguments.why.startswith("serving.") and arguments.workload is None:
         raise UsageError(f"{arguments.why} is of a workload", lever="Give --workload NAME as well.")

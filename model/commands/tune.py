@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     require_sizes(graph)
     machine = load_hardware(arguments.hardware)
     start = starting_plan(graph) if arguments.plan is None else None
-    plan = load_plan(arguments.plan, graph) if start is None else start.plan
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     tuned = tune_tiles(
         CostRequest(graph, machine, plan, arguments.precision),
         arguments.objective,
