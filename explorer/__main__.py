@@ -22,8 +22,8 @@ from pathlib import Path
 import model
 import model.commands
 from model import compiled
-from model.errors import FileError, TilewrightError
-from model.packaged import folder, named_file
+from model.errors import FileError, TilewrightError, UsageError
+from model.packaged import folder, input_file, named_file
 
 PROGRAM = "tilewright"
 
@@ -66,12 +66,84 @@ def _overview() -> str:
 
 def _must_exist(name: str) -> None:
     """Refuse a file that is not there before a window opens on nothing; a mistyped command lands here too."""
+    if os.path.isdir(name):
+        raise FileError("this is a folder, not a file", where=name, lever="Name a file inside it.")
     if os.path.exists(name) or named_file(name, "sample_graphs", ".onnx"):
         return
     samples = [path.stem for path in folder("sample_graphs").glob("*.onnx")]
     near = difflib.get_close_matches(name, [*samples, *command_names()], n=1)
     lever = f"Did you mean {near[0]}?" if near else f"Samples: {', '.join(sorted(samples))}."
     raise FileError("no such file, sample or command", where=name, lever=lever)
+
+
+def _configure_window(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", nargs="?", help="a model file or the name of a sample; none: the start page")
+    parser.add_argument("--hardware", default=None, help="name or file of the machine")
+    parser.add_argument("--workload", default=None, help="name or file of the workload")
+    parser.add_argument("--plan", default=None, help="name or file (.json) of a plan for FILE")
+    parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
+    parser.add_argument(
+        "--picture",
+        default=None,
+        metavar="OUT.png",
+        help="draw the window that these words open, everything computed, and end; --size × --scale pixels",
+    )
+    look = parser.add_argument_group("how it looks, of the window and of its picture")
+    look.add_argument(
+        "--theme", choices=("light", "dark", "system"), help="none: as set in the window; a picture is light"
+    )
+    look.add_argument(
+        "--scale", type=_scale, metavar="PERCENT", help="50 to 400; 200 is a screen of twice the dots"
+    )
+    look.add_argument("--size", type=_size, metavar="WxH", help="in points, 800x600 to 7680x4320; 1680x1020")
+
+
+def _scale(text: str) -> float:
+    """Per cent, with or without the sign, as a factor."""
+    digits = text.removesuffix("%")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 3 and 50 <= int(digits) <= 400):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no scale; give 50 to 400, in per cent")
+    return int(digits) / 100
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Width and height in points."""
+    words = text.lower().replace("×", "x").split("x")
+    if all(word.isascii() and word.isdigit() and len(word) <= 4 for word in words) and len(words) == 2:
+        width, height = int(words[0]), int(words[1])
+        if 800 <= width <= 7680 and 600 <= height <= 4320:
+            return width, height
+    raise argparse.ArgumentTypeError(f"{text[:40]!r} is no size; give 800x600 to 7680x4320, e.g. 1680x1020")
+
+
+def _check_window(chosen: argparse.Namespace) -> None:
+    """Refuse what the window could not open, before it opens."""
+    if chosen.file is not None:
+        _must_exist(chosen.file)
+        if chosen.file.endswith(".json"):
+            raise UsageError(
+                f"{chosen.file} is a plan, which belongs to a model",
+                lever=f"Open it with {PROGRAM} MODEL --plan {chosen.file}.",
+            )
+    elif chosen.plan or chosen.bind:
+        raise UsageError(
+            f"--{'plan' if chosen.plan else 'bind'} is of FILE, and none is given",
+            lever="Name a model or a sample too.",
+        )
+    for name, where, suffix, lever in (
+        ("hardware", "assets/hardware", ".toml", "`tilewright hardware` lists the machines."),
+        ("workload", "assets/workloads", ".toml", "`tilewright samples` lists the workloads."),
+        ("plan", "assets/plans", ".json", "`tilewright samples` lists the plans."),
+    ):
+        given = getattr(chosen, name)
+        if given is not None:
+            found = input_file(
+                given, where, suffix, f"no such {name} file, and none of that name comes along", lever
+            )
+            if name == "plan":
+                if found.suffix != suffix:  # by it the window tells a plan from a model
+                    raise FileError("a plan file ends in .json", where=given, lever="Rename it.")
+                chosen.plan = str(found)
 
 
 def _tell_of_kernels(line: str) -> None:
@@ -108,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] == "--version":
         print(f"{PROGRAM} {model.__version__}")
         return 0
-    name = words[0] if words and words[0] in command_names() and not os.path.exists(words[0]) else ""
+    name = words[0] if words and words[0] in command_names() else ""
     try:
         if name:
             compiled.fill_before_the_first(_tell_of_kernels)
@@ -122,14 +194,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module.configure(parser)
             return module.run(parser.parse_args(words[1:]))
         parser = _Parser(prog=PROGRAM, description="Open the explorer.", epilog=f"Commands: {PROGRAM} --help")
-        parser.add_argument("file", nargs="?", help="an .onnx file or the name of a sample")
-        parser.add_argument("--hardware", default=None, help="name or file of the machine")
-        parser.add_argument("--workload", default=None, help="name or file of the workload")
-        parser.add_argument("--bind", default="", help="symbolic dims, e.g. batch=8,seq=512")
-        parser.add_argument("--picture", default=None, metavar="OUT.png", help="draw the window and end")
+        _configure_window(parser)
         if words and not words[0].startswith("-"):
             _must_exist(words[0])
         chosen = parser.parse_args(words)
+        _check_window(chosen)
         from .app import open_window
 
         return open_window(chosen)

@@ -47,7 +47,8 @@ def open_window(arguments: argparse.Namespace) -> int:
 
     Parameters
     ----------
-    arguments : ``file``, ``hardware``, ``workload``, ``bind`` and ``picture``, all texts or None.
+    arguments : ``file``, ``hardware``, ``workload``, ``plan`` (a path), ``bind``, ``picture`` and ``theme``, all texts
+        or None; ``scale``, a factor, and ``size``, width and height in points, or None.
 
     Returns
     -------
@@ -59,11 +60,13 @@ def open_window(arguments: argparse.Namespace) -> int:
     """
     bindings = parse_bindings(arguments.bind or "")
     hindrance = why_no_window()
-    if arguments.picture or hindrance:
+    if arguments.scale is not None:
+        os.environ["QT_SCALE_FACTOR"] = str(arguments.scale)  # Qt reads it once, when the application begins
+    if arguments.picture is not None or hindrance:
         os.environ["QT_QPA_PLATFORM"] = "offscreen"
         if hindrance.startswith("Qt's window"):
             print(f"{hindrance}.\n" + "\n".join(f"  {line}" for line in PACKAGES), file=sys.stderr)
-        return _picture(arguments, bindings, "" if arguments.picture else hindrance)
+        return _picture(arguments, bindings, hindrance if arguments.picture is None else "")
     return _interactive(arguments, bindings)
 
 
@@ -91,7 +94,21 @@ def _begin(window: Window, arguments: argparse.Namespace, bindings: dict[str, in
     document.choose_hardware(arguments.hardware or DEFAULT_MACHINE)
     document.choose_workload(arguments.workload or DEFAULT_WORKLOAD)
     if arguments.file:
+        if arguments.plan:
+            _open_after(document, arguments.plan)
         document.open(arguments.file, bindings)
+
+
+def _open_after(document: Document, plan: str) -> None:
+    """Open a plan file when the model is there and what it starts with: a proposal that is late would replace it."""
+
+    def opened(_: object) -> None:
+        if document.cost is None:
+            return  # told as well that there is nothing yet
+        document.cost_changed.disconnect(opened)
+        document.open(plan)
+
+    document.cost_changed.connect(opened)
 
 
 def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int:
@@ -106,12 +123,14 @@ def _interactive(arguments: argparse.Namespace, bindings: dict[str, int]) -> int
 
     log_file = _start_log()
     settings = QSettings()
-    look.set_theme(application, str(settings.value("theme", "system")))
+    look.set_theme(application, arguments.theme or str(settings.value("theme", "system")))
     document = Document()
     document.log_file = log_file
     window = Window(document, settings, log_file=log_file)
     window.ask_before_leaving = True
     _tell_faults(document)
+    if arguments.size is not None:
+        window.resize(*arguments.size)
     window.show()
     pace = Pace(document)
     clock = TurnClock()
@@ -171,11 +190,9 @@ def _tell_faults(document: Document) -> None:
 # ------------------------------------------------------------------------------------------- picture
 def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance: str) -> int:
     """Draw the whole window, everything computed, into a PNG."""
-    target = Path(arguments.picture or DEFAULT_PICTURE)
-    if target.suffix.lower() != ".png":
-        target = target.with_name(target.name + ".png")
-    if not arguments.file:
-        arguments.file = SAMPLE
+    target = _png(DEFAULT_PICTURE if arguments.picture is None else arguments.picture)
+    if hindrance and not arguments.file:
+        arguments.file = SAMPLE  # nobody can click on the start page of a picture that was not asked for
     application = make_application()
     from . import look
     from .document import Document
@@ -185,23 +202,24 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         settings = _settings_in(folder)
-        look.set_theme(application, os.environ.get("TILEWRIGHT_THEME", "light"))
+        look.set_theme(application, arguments.theme or "light")
         document = Document()
         window = Window(document, settings)
         window.canvas.stage.animated = False
         faults: list[tuple[str, str]] = []
         document.failed.connect(lambda kind, sentence: faults.append((kind, sentence)))
-        window.resize(*PICTURE_SIZE)
+        window.resize(*(arguments.size or PICTURE_SIZE))
         window.show()
         try:
             _begin(window, arguments, bindings)
             finished = _wait_until_computed(application, window, faults)
             unread = [sentence for kind, sentence in faults if kind == "open"]
-            if unread or document.graph is None:
+            if unread or (arguments.file and document.graph is None):
                 raise FileError((unread or ["the model could not be read in time"])[0])
             for _, sentence in faults:
                 print(f"tilewright: {sentence}", file=sys.stderr)
-            if not window.grab().save(str(target)):
+            drawn = window.grab()
+            if not drawn.save(str(target)):
                 raise FileError(
                     "the picture cannot be written", where=str(target), lever="Choose another folder."
                 )
@@ -209,11 +227,35 @@ def _picture(arguments: argparse.Namespace, bindings: dict[str, int], hindrance:
             window.close()
             ended = document.close()
     reason = f"{hindrance}: wrote" if hindrance else "Wrote"
-    print(f"{reason} a picture of the window to {target.resolve()}")
+    print(
+        f"{reason} a picture of the window to {target.resolve()} ({drawn.width()} × {drawn.height()} pixels)"
+    )
     sys.stdout.flush()
     if not ended:
         os._exit(0 if finished else 1)
     return 0 if finished else 1
+
+
+def _png(name: str) -> Path:
+    """Where a picture goes; ``.png`` is added where there is no suffix.
+
+    Raises
+    ------
+    FileError : another suffix, which says another format than the one that is written; or it cannot be written.
+    """
+    from model.schema import must_be_writable  # brings pydantic, which no start of the window waits for
+
+    target = Path(name)
+    if name and not target.suffix:
+        target = target.with_name(target.name + ".png")
+    elif name and target.suffix.lower() != ".png":
+        raise FileError(
+            f"a picture of the window is a PNG, not {target.suffix}",
+            where=name,
+            lever=f"Write {target.with_suffix('.png')}, or leave the suffix out.",
+        )
+    must_be_writable(target if name else name)
+    return target
 
 
 def _drop_size_hints() -> None:

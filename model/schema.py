@@ -13,16 +13,18 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from .errors import FileError
 
 _LARGEST_FILE_BYTES = 1 << 20
-MOST_FAULTS = 10
+MOST_FAULTS = 20
+_LONGEST_NAME = 255  # of a file, on every platform's usual file systems
 
 
 class Strict(BaseModel):
@@ -52,7 +54,28 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 """Text that is not empty."""
 
+Fault = tuple[tuple[int | str, ...], str]
+"""A place below what a validator looks at, () for it itself, and what is wrong there."""
+
 _Schema = TypeVar("_Schema", bound=BaseModel)
+
+
+def tell(found: Iterable[Fault | str], beside: ValidationError | None = None) -> None:
+    """For validators of several rules: raise all that is `found` at once, after the faults `beside`; nothing for none.
+
+    A ``ValueError`` tells one fault of one place; whoever corrects it would meet the next.
+    """
+    before = beside.errors(include_url=False) if beside is not None else ()
+    lines = [
+        InitErrorDetails(type=fault["type"], loc=fault["loc"], input=fault["input"], ctx=fault.get("ctx", {}))
+        for fault in before
+    ]
+    for each in found:
+        place, text = ((), each) if isinstance(each, str) else each
+        kind = PydanticCustomError("value_error", "{text}", {"text": text})
+        lines.append(InitErrorDetails(type=kind, loc=place, input=None))
+    if lines:
+        raise ValidationError.from_exception_data("", lines)
 
 
 def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
@@ -76,23 +99,32 @@ def read_bytes(path: Path, limit: int = _LARGEST_FILE_BYTES) -> bytes:
     return content
 
 
-def read_toml(content: bytes, schema: type[_Schema], where: str) -> _Schema:
-    """Parse TOML and check it against `schema`.
+def _text(content: bytes, where: str) -> str:
+    """The text of a file; a file of nothing and one that is no UTF-8 are refused."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
+        ) from error
+    if not text.strip():
+        raise FileError("is empty", where=where, lever="Name another file, or write this one.")
+    return text
+
+
+def read_toml(content: bytes, schema: type[_Schema], where: str, lever: str = "") -> _Schema:
+    """Parse TOML and check it against `schema`; `lever` is what to do about faults that say nothing of it themselves.
 
     Raises
     ------
     FileError : not UTF-8, not TOML, or not the schema; the message holds every fault with its path.
     """
     try:
-        table = tomllib.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise FileError(
-            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
-        ) from error
+        table = tomllib.loads(_text(content, where))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid TOML: {reason}", where=where) from error
-    return check(table, schema, where)
+    return check(table, schema, where, lever)
 
 
 def read_json(content: bytes, schema: type[_Schema], where: str) -> _Schema:
@@ -110,12 +142,9 @@ def read_json(content: bytes, schema: type[_Schema], where: str) -> _Schema:
             raise FileError(f"the key {twice!r} stands twice in one object", where=where)
         return table
 
+    text = _text(content, where)
     try:
-        table = json.loads(content.decode("utf-8-sig"), object_pairs_hook=once)
-    except UnicodeDecodeError as error:
-        raise FileError(
-            f"is not text in UTF-8 (byte {error.start})", where=where, lever="Save it as UTF-8."
-        ) from error
+        table = json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise FileError(f"is not valid JSON: {reason}", where=where) from error
@@ -150,7 +179,41 @@ def write_whole(path: Path, content: bytes) -> None:
         raise FileError(f"cannot be written: {reason}", where=str(path)) from error
 
 
-def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schema:
+def must_be_writable(path: str | Path, *read: str | Path | None) -> None:
+    """Refuse a file to write before the work that it is for: a search of minutes must not end in a mistyped folder.
+
+    Parameters
+    ----------
+    read : files that are read for it and no plans: they are not written over.
+
+    Raises
+    ------
+    FileError : no such folder, a folder or a device itself, not writable, or one of `read`.
+    """
+    where = str(path)
+    if where in ("", "-") or "\0" in where:
+        raise FileError("is no name of a file", where=repr(where), lever="Name a file.")
+    real = Path(os.path.realpath(path))
+    if len(os.fsencode(real.name)) > _LONGEST_NAME:
+        raise FileError(f"is a name of more than {_LONGEST_NAME} bytes", where=where, lever="Shorten it.")
+    if real.is_dir():
+        raise FileError("is a folder", where=where, lever="Name a file inside it.")
+    if not real.parent.is_dir():
+        raise FileError(
+            f"cannot be written: there is no folder {real.parent}", where=where, lever="Make it first."
+        )
+    if real.exists() and not real.is_file():
+        raise FileError("is no ordinary file", where=where, lever="Name a file.")
+    if not os.access(real.parent, os.W_OK):
+        raise FileError(
+            f"cannot be written: no permission in {real.parent}", where=where, lever="Choose another folder."
+        )
+    there = [source for source in read if source is not None and os.path.exists(source)]
+    if real.exists() and any(real.samefile(source) for source in there):
+        raise FileError("is read here and would be lost", where=where, lever="Write to another file.")
+
+
+def check(table: Mapping[str, Any], schema: type[_Schema], where: str, lever: str = "") -> _Schema:
     """Check a parsed document against `schema`; FileError with every fault and its path."""
     try:
         return schema.model_validate(table)
@@ -160,7 +223,7 @@ def check(table: Mapping[str, Any], schema: type[_Schema], where: str) -> _Schem
             "; ".join(_fault(fault, table) for fault in faults[:MOST_FAULTS])
             + (f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""),
             where=where,
-            lever=_lever(faults, schema),
+            lever=_lever(faults, schema) or lever,
         ) from None
 
 
@@ -189,7 +252,7 @@ _PLAIN_KEY = re.compile(r"[\w/:+-]+")
 
 def _fault(fault: Any, table: Mapping[str, Any]) -> str:
     """One fault as ``memory[1].scope: should be 'device' or 'core', not 'chip'``."""
-    path = _path(fault["loc"], table)
+    path, name = _path(fault["loc"], table)
     kind, message = fault["type"], fault["msg"]
     if kind == "extra_forbidden":
         text = "unknown key"
@@ -212,7 +275,7 @@ def _fault(fault: Any, table: Mapping[str, Any]) -> str:
         text = _LONG_NUMBER.sub(lambda found: f"{float(found[0]):.16g}".replace("e+", "e"), text)
         if ", not " not in text:  # a count of items is given with its message
             text += f", not {_value(fault['input'])}"
-    return f"{path}: {text}" if path else text
+    return f"{path}{name}: {text}" if path else text
 
 
 def _value(given: Any) -> str:
@@ -226,9 +289,11 @@ def _value(given: Any) -> str:
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
-def _path(location: tuple[int | str, ...], table: Any) -> str:
-    """``memory[1].scope`` from pydantic's location, without the tags of its unions."""
-    text, here = "", table
+def _path(location: tuple[int | str, ...], table: Any) -> tuple[str, str]:
+    """``memory[1].scope`` from pydantic's location, without the tags of its unions; and `` (L2)`` where the innermost
+    table of a list has a name: people count in names.
+    """
+    text, name, here = "", "", table
     for position, part in enumerate(location):
         if part == "[key]":
             continue
@@ -236,11 +301,13 @@ def _path(location: tuple[int | str, ...], table: Any) -> str:
         if isinstance(part, int):
             text += f"[{part}]"
             here = here[part] if isinstance(here, list) and part < len(here) else None
+            given = here.get("name") if isinstance(here, dict) else None
+            name = f" ({_value(given)[1:-1]})" if isinstance(given, str) and given else ""
         elif last or (isinstance(here, dict) and part in here):
             key = part if _PLAIN_KEY.fullmatch(part) else _value(part)
             text += f".{key}" if text else key
             here = here.get(part) if isinstance(here, dict) else None
-    return text
+    return text, name
 
 
 def _keys(schema: type[BaseModel]) -> set[str]:

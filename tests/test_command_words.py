@@ -13,8 +13,8 @@ from model.cost.result import CostRequest
 from model.cost.simulate import simulate
 from model.graph.load import load_graph
 from model.hardware.loader import load_hardware
-from model.plan.edits import unfused
-from model.plan.file import load_plan
+from model.plan.edits import contraction_tails, unfused
+from model.plan.file import load_plan, plan_digest
 from model.plan.plan import FusionGroup, Plan
 from model.terminal import quantity
 
@@ -53,7 +53,7 @@ def test_tune_compares_with_the_plan_that_it_began_with(
     text = capsys.readouterr().out
     assert "this plan" in text.splitlines()[2]
     assert "began with" in text.splitlines()[2]
-    assert "began with: each contraction with its tail" in text
+    assert "began with: contractions with their tails" in text
     assert f"written: {plan}" in text
     assert main([*words, "--json"]) == 0
     search = json.loads(capsys.readouterr().out)["search"]
@@ -163,3 +163,73 @@ def test_what_a_plan_does_not_name_is_said_to_run_alone(
     assert last == (
         f"plan: {plan}: {groups} groups, {groups - 1} of one operator (what the file does not name runs alone)"
     )
+
+
+def test_serve_names_what_it_served(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "serve",
+        "transformer_block",
+        "--workload",
+        "azure-code",
+        "--rate",
+        "2",
+        "--hardware",
+        "npu-8-slots",
+    ]
+    assert main(words) == 0
+    heading = capsys.readouterr().out.partition("\n\n")[0]
+    assert [line.split()[0] for line in heading.splitlines()] == ["workload", "graph", "plan", "machine"]
+    for name in (
+        "azure-code --rate 2.0",
+        "transformer_block batch=1,seq=512",
+        "16 groups, sha256:",
+        "npu-8-slots",
+    ):
+        assert name in heading
+    assert main([*words, "--json"]) == 0
+    inputs = json.loads(capsys.readouterr().out)["inputs"]
+    graph = load_graph("transformer_block")
+    assert inputs["plan"]["digest"] == plan_digest(graph, contraction_tails(graph))
+    assert inputs["plan"]["groups"] == 16 and inputs["hardware"]["name"] == "npu-8-slots"
+    assert inputs["workload"]["streams"] == [
+        {"name": "code", "source": "azure_llm_2023_code", "recorded": True}
+    ]
+
+
+def test_what_is_of_a_graph_needs_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["--plan", "x.json"], ["--bind", "seq=4"], ["--precision", "int8"], ["--hardware", "a100"]):
+        assert "is of GRAPH, and none is given" in said(capsys, "serve", "--workload", POISSON, *words)
+
+
+def test_an_empty_word_is_no_word_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A script's variable that is not set must not mean another plan, or no workload."""
+    graph = "swiglu_mlp"
+    for words, message in (
+        (["simulate", graph, "--plan", ""], "no such plan file"),
+        (["simulate", graph, "--workload", ""], "no such workload file"),
+        (["inspect", graph, "--plan", ""], "no such plan file"),
+        (["tune", graph, "--tiles-only", "--plan", ""], "no such plan file"),
+        (["serve", "", "--workload", "poisson"], "no packaged sample of that name"),
+        (["serve", "--workload", "poisson", "--profile", ""], "cannot be read"),
+    ):
+        assert message in said(capsys, *words)
+    nothing = tmp_path / "nothing"
+    nothing.write_text("")
+    for option in ("--hardware", "--plan", "--workload"):
+        assert f"{nothing}: is empty" in said(capsys, "simulate", graph, option, str(nothing))
+
+
+def test_a_folder_and_a_plan_are_no_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "this is a folder, not a file" in said(capsys, str(tmp_path))
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    assert f"Open it with tilewright MODEL --plan {plan}" in said(capsys, str(plan))
+
+
+def test_a_file_does_not_hide_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "samples").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["samples"]) == 0
+    assert "transformer_block" in capsys.readouterr().out

@@ -12,6 +12,7 @@ import pytest
 from PySide6.QtGui import QImage
 
 from explorer import display
+from explorer.__main__ import main
 from model.errors import TilewrightError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +54,60 @@ def test_a_file_that_is_no_model_ends_with_one_line_and_exit_2(tmp_path):
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("tilewright: ") and "broken.onnx" in last
     assert "Traceback" not in done.stderr and not (tmp_path / "out.png").exists()
+
+
+def test_a_picture_of_what_was_asked_for(tmp_path):
+    """Theme, scale, size, plan and workload of the window; the plan is the one in the file."""
+    plan = tmp_path / "alone.json"
+    assert main(["plan", "swiglu_mlp", "--unfused", "-o", str(plan)]) == 0
+    words = ["swiglu_mlp", "--picture", "mlp", "--theme", "dark", "--scale", "200", "--size", "1400x900"]
+    done = run([*words, "--plan", str(plan), "--workload", "poisson"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("mlp.png (2800 × 1800 pixels)") and "Traceback" not in done.stderr
+    dark = QImage(str(tmp_path / "mlp.png"))
+    assert (dark.width(), dark.height()) == (2800, 1800)
+    corners = [dark.pixelColor(x, y).lightness() for x in range(0, 2800, 50) for y in range(0, 1800, 50)]
+    assert sorted(corners)[len(corners) // 2] < 100
+    done = run([*words, "--workload", "poisson"], tmp_path)
+    assert QImage(str(tmp_path / "mlp.png")) != dark  # the starting plan is another
+
+
+def test_a_picture_of_the_start_page_is_light(tmp_path):
+    done = run(["--picture", "start.png", "--size", "900x700"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = QImage(str(tmp_path / "start.png"))
+    colours = [page.pixelColor(x, y) for x in range(0, page.width(), 9) for y in range(0, page.height(), 9)]
+    assert sorted(colour.lightness() for colour in colours)[len(colours) // 2] > 200
+    assert len({colour.name() for colour in colours}) > 10
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["swiglu_mlp", "--picture", "x.txt"],
+            "x.txt: a picture of the window is a PNG, not .txt. Write x.png",
+        ),
+        (["swiglu_mlp", "--picture", ""], "is no name of a file"),
+        (["swiglu_mlp", "--picture", "/nowhere/x.png"], "there is no folder /nowhere"),
+        (["swiglu_mlp", "--picture", "x.png", "--plan", "nothing"], "nothing: no such plan file"),
+        (["--plan", "x.json"], "--plan is of FILE, and none is given"),
+        (["--workload", "azure-cod"], "Did you mean azure-code?"),
+        (["--picture", "x.png", "residual_bloc"], "Did you mean residual_block?"),
+        (["--scale", "20"], "give 50 to 400, in per cent"),
+        (["--size", "10x10"], "give 800x600 to 7680x4320"),
+        (["--theme", "pink"], "choose from"),
+    ],
+)
+def test_what_no_window_could_open_is_refused_before_one_opens(words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(words)
+    except SystemExit as ended:  # argparse
+        code = ended.code
+    told = capsys.readouterr()
+    assert code == 2 and said in told.err and told.err.count("\n") == 1 and not told.out
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_machine_ends_with_exit_2(tmp_path):

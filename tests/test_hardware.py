@@ -149,8 +149,8 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     for fault in (
         "format: should be 1, not 2",
         "cores: should be a whole number, not true",
-        "memory[1].latency_s: should be a finite number, not nan",
-        "memory[1].capacity_byte: unknown key",
+        "memory[1].latency_s (buffer): should be a finite number, not nan",
+        "memory[1].capacity_byte (buffer): unknown key",
         "registers.model: should be 'accumulator' or 'simt'",
         "matrix_unit.rows: should be a whole number, not 32.5",
         "matrix_unit.columns: is missing",
@@ -159,6 +159,41 @@ def test_all_faults_come_at_once_with_their_paths(tmp_path):
     ):
         assert fault in text
     assert "\n" not in text
+
+
+def test_faults_between_levels_come_beside_those_within(tmp_path):
+    """Each level's own faults, and those of the sound ones among each other, of the partition and of the heat."""
+    level = '[[memory]]\nname = "{}"\nscope = "{}"\ncapacity_bytes = {}\n{}\n'
+    text = refusal(
+        tmp_path,
+        SMALL
+        + level.format("L1", "core", 1 << 20, "bandwidth_bytes_per_s = -1")
+        + level.format("L1b", "device", 1 << 20, "")
+        + level.format("L1b", "core", 100, "access_bytes = 128")
+        + level.format("cache", "core", 1 << 30, 'kind = "cache"')
+        + level.format("registers", "core", 64, "")
+        + "[partition]\nslots = 4\ncores_per_slot = 2\n"
+        + "[thermal]\ntdp_w = inf\nambient_c = -1e9\ndie_k_per_w = 0\ndie_s = -1\nsink_k_per_w = 1\nsink_s = 1e300\n"
+        + "throttle_c = 80\nresume_c = 70\nthrottled_clock_ratio = 0\n",
+    )
+    for fault in (
+        "memory[2].bandwidth_bytes_per_s (L1): should be at least 1000, not -1",
+        "memory[3].scope (L1b): the device shares it, and 'buffer' around it is of one core",
+        "memory[3].capacity_bytes (L1b): 1,048,576 bytes are more than the 524,288 of 'buffer' around it",
+        "memory[4].name (L1b): two levels are called 'L1b'",
+        "memory[4].access_bytes (L1b): 128 bytes are more than the level holds",
+        "memory[6].name (registers): a level may not be called 'registers'",
+        "partition: 4 slots of 2 cores need 8 cores, the machine has 4",
+        "thermal.tdp_w: should be a finite number, not inf",
+        "thermal.ambient_c: should be at least -273.15, not -1000000000.0",
+        "thermal.die_k_per_w: should be at least 0.000001, not 0",
+        "thermal.die_s",
+        "thermal.sink_s",
+        "thermal.throttled_clock_ratio",
+        "Figures are in Hz, bytes, bytes/s, seconds, joules and watts",
+    ):
+        assert fault in text
+    assert "(cache)" not in text  # what a cache holds is no bound for what lies around it
 
 
 @pytest.mark.parametrize(

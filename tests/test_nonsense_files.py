@@ -37,7 +37,7 @@ JUNK: tuple[Any, ...] = (
     True, "", "x", "é\x00\n\u202e", "a" * 500, "1", [], {}, [[]], [1, 2], [{}], {"a": 1}, {"": 1}, {"kind": []},
     {"kind": "x"}, {"kind": 1},
 )  # fmt: skip
-LONGEST = 1500  # letters of a sentence: ten faults, each with its path
+LONGEST = 3000  # letters of a sentence: twenty faults, each with its path
 
 
 def toml(value: Any) -> str:

@@ -182,7 +182,7 @@ def test_every_fault_at_once_with_its_path(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ("", "is not valid JSON"),
+        ("", "is empty"),
         ("[1]", "is JSON, but not an object"),
         ("[" * 100000, "is not valid JSON"),
         ('{"format": 1, "groups": [], "groups": []}', "the key 'groups' stands twice"),

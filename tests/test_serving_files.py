@@ -301,6 +301,52 @@ def test_one_fault_one_sentence(tmp_path, change, said):
     assert said in caught.value.sentence() and "w.toml" in caught.value.sentence()
 
 
+def test_all_that_contradicts_itself_comes_at_once(tmp_path):
+    """Of one table every rule that is broken, and of all streams every file that is missing."""
+    path = tmp_path / "workload.toml"
+    path.write_text(
+        """format = 1
+[[stream]]
+name = "code"
+kind = "generation"
+arrivals = { kind = "constant", rate_per_s = 1.0 }
+batch = { max = 2, linger_s = 1.0 }
+service = { dist = "two-point", mean_s = 1.0, per_input_ns = 3, cv = 2.0 }
+plans = [{ length = 4, base_ns = 1 }, { length = 4, base_ns = 2 }]
+""",
+        encoding="utf-8",
+    )
+    with pytest.raises(FileError) as caught:
+        load_workload(path)
+    for fault in (
+        "stream[0].service (code): dist and mean_s take no per_input_ns",
+        "stream[0].service (code): cv belongs to lognormal",
+        "stream[0].service (code): slow_share and slow_factor belong to two-point",
+    ):
+        assert fault in caught.value.sentence()
+    path.write_text(
+        path.read_text().replace(
+            '"two-point", mean_s = 1.0, per_input_ns = 3, cv = 2.0', '"deterministic", mean_s = 1.0'
+        )
+    )
+    with pytest.raises(FileError) as caught:
+        load_workload(path)
+    for fault in (
+        "stream[0] (code): plans, profile and service exclude each other",
+        "drawn service times have no batch",
+        "two of them have the same length and batch",
+        "times that are drawn do not say what a token takes",
+        "batch.linger_s: an iteration waits for nobody",
+    ):
+        assert fault in caught.value.sentence()
+    stream = '[[stream]]\nname = "{0}"\narrivals = {{ kind = "trace", file = "{0}.csv" }}\n'
+    path.write_text("format = 1\n" + stream.format("one") + stream.format("two"), encoding="utf-8")
+    with pytest.raises(
+        FileError, match=r"stream\[0\]\.arrivals\.file.*stream\[1\]\.arrivals\.file.*Put it beside"
+    ):
+        load_workload(path)
+
+
 def test_windows_that_touch_are_one(tmp_path):
     text = "throttle = { windows_ns = [[50, 60], [10, 30], [20, 50]], factor = [3, 2] }\n" + MINIMAL
     assert load_workload(written(tmp_path, text)).throttle.windows_ns == ((10, 60),)

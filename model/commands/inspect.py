@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from ..graph.bindings import parse_bindings
@@ -31,25 +30,26 @@ def run(arguments: argparse.Namespace) -> int:
     """Print; 0. With ``--plan`` the plan's groups as well."""
     graph = load_graph(arguments.graph, parse_bindings(arguments.bind))
     groups: list[dict[str, Any]] = []
-    if arguments.plan:
+    if arguments.plan is not None:
         from ..cost.described import groups_document  # the cost room loads only where a plan asks for it
 
-        groups = groups_document(graph, load_plan(Path(arguments.plan), graph))
+        groups = groups_document(graph, load_plan(arguments.plan, graph))
     if arguments.json:
-        print_json({**inspect_document(graph), **({"groups": groups} if arguments.plan else {})})
+        print_json({**inspect_document(graph), **({"groups": groups} if arguments.plan is not None else {})})
         return 0
     rows = max(len(graph.operators), len(groups)) if arguments.all else ROWS
     print(text_summary(graph, rows))
     if groups:
-        print("\n" + _groups_text(groups, rows))
+        print("\n" + groups_text(groups, rows))
     return 0
 
 
-def _groups_text(groups: list[dict[str, Any]], rows: int) -> str:
+def groups_text(groups: list[dict[str, Any]], rows: int) -> str:
+    """The first `rows` groups of `groups_document` as a table."""
     table = [["group", "operators", "dims", "loop tree"]]
     for group in groups[:rows]:
         dims = " ".join(f"{name}={extent}" for name, extent in group["dims"].items())
         tree = group["tree"] + ("  (chosen when simulated)" if group["tree"] and group["chosen"] else "")
         table.append([group["id"], printable(" ".join(group["operators"])), dims, tree])
     left = len(groups) - rows
-    return columns(table) + (f"\n… and {left} more groups (--all lists them)" if left > 0 else "")
+    return columns(table) + (f"\n… and {left:,} more groups (--all lists them)" if left > 0 else "")

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError
+from ..graph.bindings import bindings_text, parse_bindings
+from ..graph.dtypes import PRECISIONS
 from ..serving.document import (
     lengths_document,
     lengths_text,
@@ -29,7 +31,13 @@ from ..serving.serve import prepare, replayed
 from ..serving.streams import PlanFile, Workload, judged, with_objective
 from ..serving.workload import load_workload
 from ..serving.workload_schema import LEAST_RATE, MOST_RATE, MOST_SLOTS
-from ..terminal import TOOL, print_json
+from ..terminal import TOOL, columns, print_json
+
+OVER = (("rate_per_s", "rate"), ("slots", "slots"), ("slo", "slo"))
+"""What the command line sets over a workload's own: its key in JSON, its option."""
+MACHINE = "edge-npu"
+MOST_STREAMS = 8
+"""Streams, and plans of the workload, that the heading names."""
 
 _SLO = re.compile(
     r"(?:p(?P<percentile>\d{1,5}(?:\.\d{1,3})?)=)?(?P<seconds>\d{1,12}(?:\.\d*)?(?:e-?\d{1,2})?)"
@@ -43,7 +51,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workload", required=True, help="a .toml file or the name of a packaged workload")
     configure_load(parser)
-    parser.add_argument("--hardware", default="edge-npu", help="name or file of the machine (with GRAPH)")
+    parser.add_argument(
+        "--hardware", default=None, help=f"name or file of the machine (with GRAPH); none: {MACHINE}"
+    )
     parser.add_argument(
         "--plan", default=None, help="a saved plan or a packaged one (with GRAPH); none: the starting plan"
     )
@@ -166,8 +176,12 @@ def check_load(arguments: argparse.Namespace) -> None:
 def workload_input(workload: Workload, arguments: argparse.Namespace) -> dict[str, Any]:
     """``inputs.workload``: which file, and what was set over its own."""
     over = {"rate_per_s": arguments.rate, "slots": arguments.slots, "slo": arguments.slo}
-    named = {"path": workload.path, "digest": workload.digest}
-    return named | {name: value for name, value in over.items() if value is not None}
+    named: dict[str, Any] = {"name": workload.name, "path": workload.path, "digest": workload.digest}
+    streams = [
+        {"name": stream.name, "source": stream.arrivals.source, "recorded": stream.arrivals.recorded}
+        for stream in workload.streams
+    ]
+    return named | {"streams": streams} | {name: value for name, value in over.items() if value is not None}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -180,17 +194,28 @@ def run(arguments: argparse.Namespace) -> int:
             "--fallback-factor and --train-half are of --choose-lengths K", lever="Give it as well."
         )
     workload = loaded(arguments)
-    if arguments.graph and arguments.profile:
+    if arguments.graph is not None and arguments.profile is not None:
         raise UsageError("GRAPH and --profile both say how long a request takes", lever="Give one of them.")
+    if arguments.precision and arguments.precision not in PRECISIONS:
+        raise UsageError(
+            f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
+        )
+    lost = [
+        name
+        for name in ("hardware", "plan", "bind", "precision")
+        if getattr(arguments, name) not in (None, "")
+    ]
+    if lost and arguments.graph is None:
+        raise UsageError(f"--{lost[0]} is of GRAPH, and none is given", lever="Name a model or a sample too.")
     inputs: dict[str, Any] = {"workload": workload_input(workload, arguments)}
     own: tuple[ServiceProfile, ...] = ()
     plans: Mapping[PlanFile, ServiceProfile] = {}
-    if arguments.profile or arguments.graph:
-        _must_matter(workload, bool(arguments.graph))
-    if arguments.profile:
+    if arguments.profile is not None or arguments.graph is not None:
+        _must_matter(workload, arguments.graph is not None)
+    if arguments.profile is not None:
         own = (load_profile(Path(arguments.profile)),)
         inputs["profile"] = {"path": arguments.profile}
-    elif arguments.graph:
+    elif arguments.graph is not None:
         own, plans = _planned(arguments, workload, inputs)
     prepared = prepare(workload, own, arguments.slots, arguments.rate, plans)
     result = outcome(prepared, replayed(prepared))
@@ -202,12 +227,41 @@ def run(arguments: argparse.Namespace) -> int:
         serving |= {name: value for name, value in more.items() if value is not None}
         print_json({"format": 1, "tool": TOOL, "inputs": inputs, "serving": serving})
     else:
-        print("\n\n".join([serving_text(result), *questions_text(shapley, whatif)]))
+        print(
+            "\n\n".join([_heading(workload, inputs), serving_text(result), *questions_text(shapley, whatif)])
+        )
     return 0
 
 
+def _heading(workload: Workload, inputs: Mapping[str, Any]) -> str:
+    """What was served: the workload, its streams where they are several, the graph, its plan and the machine."""
+    given = inputs["workload"]
+    over = [f"--{option} {given[key]}" for key, option in OVER if key in given]
+    rows = [["workload", " ".join([workload.name, *over]), workload.path]]
+    if len(workload.streams) > 1:
+        shown = [[f"  {stream.name}", stream.arrivals.title] for stream in workload.streams[:MOST_STREAMS]]
+        left = len(workload.streams) - len(shown)
+        rows += shown + [["", f"… and {left:,} streams more"]] * bool(left)
+    if "profile" in inputs:
+        rows.append(["profile", "", inputs["profile"]["path"]])
+    if "graph" in inputs:
+        graph, machine, plan = inputs["graph"], inputs["hardware"], inputs["plan"]
+        bound = ",".join(f"{name}={text}" for name, text in bindings_text(inputs["bindings"]).items())
+        precision = f" in {inputs['precision']}" if inputs["precision"] else ""
+        rows.append(["graph", f"{graph['name']} {bound}{precision}", graph["path"]])
+        if takes_plan(workload):
+            groups = f"{plan['groups']:,} group{'s' * (plan['groups'] != 1)}"
+            rows.append(["plan", f"{groups}, {plan['digest'][:19]}", plan["path"]])
+        for own in inputs["plans"][:MOST_STREAMS]:
+            dims = ",".join(f"{name}={extent}" for name, extent in own["bindings"].items())
+            rows.append(["plan", f"of the workload {dims}", own["path"]])
+        cut = f"{machine['cores']} of {machine['all_cores']} cores a slot"
+        rows.append(["machine", f"{machine['name']}, {cut}", machine["path"]])
+    return columns(rows)
+
+
 def _choose(arguments: argparse.Namespace) -> int:
-    if arguments.graph or arguments.profile:
+    if arguments.graph is not None or arguments.profile is not None:
         raise UsageError("lengths are chosen by tokens alone", lever="Leave out GRAPH and --profile.")
     workload = load_workload(arguments.workload)
     choices: list[Choice] = [
@@ -229,9 +283,14 @@ def _choose(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def takes_plan(workload: Workload) -> bool:
+    """Whether a stream has no service times and no plans of its own: then GRAPH's plan or the profile says them."""
+    return any(stream.service is None and not stream.plans for stream in workload.streams)
+
+
 def _must_matter(workload: Workload, graph: bool) -> None:
     """A plan that would change nothing is a mistake on the command line, not a note."""
-    if any(stream.service is None and not stream.plans for stream in workload.streams):
+    if takes_plan(workload):
         return
     if graph and workload.plan_files:
         return
@@ -248,28 +307,43 @@ def _planned(
     """Simulate the graph under its plan on one slot; fills `inputs` with what was used."""
     from ..cost.result import CostRequest
     from ..cost.simulate import simulate
-    from ..graph.bindings import parse_bindings
     from ..graph.load import load_graph
     from ..graph.missing import require_sizes
-    from ..hardware.loader import load_hardware
-    from ..plan.file import load_plan
+    from ..hardware.loader import hardware_path, load_hardware
+    from ..plan.file import load_plan, plan_digest
     from ..plan.starting import starting_plan
     from ..serving.planned import profiles_of
 
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
     require_sizes(graph)
-    machine = load_hardware(arguments.hardware)
-    start = None if arguments.plan else starting_plan(graph)
-    plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
+    named = arguments.hardware or MACHINE
+    machine = load_hardware(named)
+    start = starting_plan(graph) if arguments.plan is None else None
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     inputs["graph"] = {
+        "name": graph.name,
         "path": graph.path,
         "digest": graph.digest,
         "operators": len(graph.operators),
         "tensors": len(graph.tensors),
     }
-    inputs["hardware"] = {"name": machine.name, "digest": machine.digest}
-    inputs["plan"] = {"path": arguments.plan if start is None else start.source}
+    inputs["hardware"] = {
+        "name": machine.name,
+        "path": str(hardware_path(named)),
+        "digest": machine.digest,
+        "cores": machine.slot_cores,
+        "all_cores": machine.cores,
+    }
+    inputs["plan"] = {
+        "path": arguments.plan if start is None else start.source,
+        "digest": plan_digest(graph, plan),
+        "groups": len(plan.groups),
+    }
+    inputs["plans"] = [
+        {"path": own.path, "bindings": dict(own.bindings), "graph": own.graph} for own in workload.plan_files
+    ]
     inputs["bindings"] = dict(graph.bindings)
+    inputs["precision"] = arguments.precision or None
     result = simulate(CostRequest(graph, machine, plan, arguments.precision), with_unfused=False)
     return profiles_of(workload, result, lambda dims: load_graph(arguments.graph, {**bindings, **dims}))

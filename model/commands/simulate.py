@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from ..cost.document import simulate_document
 from ..cost.result import CostRequest, CostResult, GroupResult
@@ -63,7 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--why",
         default="",
         metavar="NUMBER",
-        help="explain one number: its formula, inputs and shares; latency_s, G3.footprint_bytes, serving.p95_s …",
+        help="explain one number: its formula, inputs and shares; latency_s, G3.footprint_bytes, serving.p95_s, "
+        "of a tile size G3.buffer.n …",
     )
     parser.add_argument("--all", action="store_true", help="list every group, in launch order")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output")
@@ -76,24 +76,24 @@ def run(arguments: argparse.Namespace) -> int:
             f"no precision {arguments.precision!r}", where="--precision", lever=f"Use {', '.join(PRECISIONS)}"
         )
     check_load(arguments)
-    if arguments.forward and arguments.workload:
+    if arguments.forward and arguments.workload is not None:
         raise UsageError("--forward is of one request", lever="Leave --workload out.")
     over = (arguments.rate, arguments.slots, arguments.slo)
-    if not arguments.workload and any(value is not None for value in over):
+    if arguments.workload is None and any(value is not None for value in over):
         raise UsageError("--rate, --slots and --slo are of a workload", lever="Give --workload NAME as well.")
     bindings = parse_bindings(arguments.bind)
     graph = load_graph(arguments.graph, bindings)
     if arguments.forward:
         graph = forward_only(graph)
     machine = load_hardware(arguments.hardware)
-    start = None if arguments.plan else starting_plan(graph)
-    plan = load_plan(Path(arguments.plan), graph) if start is None else start.plan
+    start = starting_plan(graph) if arguments.plan is None else None
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     result = simulate(CostRequest(graph, machine, plan, arguments.precision))
-    if arguments.why.startswith("serving.") and not arguments.workload:
+    if arguments.why.startswith("serving.") and arguments.workload is None:
         raise UsageError(f"{arguments.why} is of a workload", lever="Give --workload NAME as well.")
     served, tail, workload = None, "", None
     card = None if not arguments.why or arguments.why.startswith("serving.") else why(result, arguments.why)
-    if arguments.workload:
+    if arguments.workload is not None:
         from ..serving.document import serving_document, serving_text
         from ..serving.planned import profiles_of
         from ..serving.serve import serve

@@ -14,9 +14,10 @@ from ..graph.dtypes import PRECISIONS
 from ..graph.load import load_graph
 from ..graph.missing import require_sizes
 from ..hardware.loader import load_hardware
-from ..plan.edits import contraction_tails
 from ..plan.file import load_plan, save_plan
 from ..plan.plan import group_name
+from ..plan.starting import starting_plan
+from ..schema import must_be_writable
 from ..search.tune import OBJECTIVES, Tuned, tune_tiles
 from ..terminal import columns, print_json, quantity, size
 from .simulate import ROWS, simulate_text
@@ -39,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dividing-tiles", action="store_true", help="only tiles that divide their extents")
     parser.add_argument(
-        "--plan", default=None, help="whose groups are tuned; none: contractions with their tails"
+        "--plan",
+        default=None,
+        help="whose groups are tuned; none: the plan that `tilewright plan` begins with",
     )
     parser.add_argument("--bind", default="", metavar="NAME=N,…", help="symbolic dims, e.g. batch=8,seq=512")
     parser.add_argument(
@@ -59,7 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     graph = load_graph(arguments.graph, parse_bindings(arguments.bind))
     require_sizes(graph)
     machine = load_hardware(arguments.hardware)
-    plan = load_plan(Path(arguments.plan), graph) if arguments.plan else contraction_tails(graph)
+    start = starting_plan(graph) if arguments.plan is None else None
+    plan = load_plan(str(arguments.plan), graph) if start is None else start.plan
     tuned = tune_tiles(
         CostRequest(graph, machine, plan, arguments.precision),
         arguments.objective,
@@ -67,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.evaluations,
         arguments.budget,
     )
-    if arguments.output:
+    if arguments.output is not None:
         save_plan(Path(arguments.output), graph, tuned.result.request.plan)
     if arguments.json:
         document = simulate_document(tuned.result)
@@ -76,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(simulate_text(tuned.result, began=tuned.before))
         print("\n" + search_text(tuned))
-        print(changes_text(tuned, arguments.output, arguments.plan))
+        print(
+            changes_text(tuned, arguments.output, start.source if start is not None else str(arguments.plan))
+        )
     if not tuned.result.totals.feasible:
         print("the plan does not fit the machine", file=sys.stderr)
         return 1
@@ -110,6 +116,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--evaluations {arguments.evaluations}", lever="Give at least 1")
     if arguments.budget is not None and not arguments.budget > 0:
         raise UsageError(f"--budget {arguments.budget}", lever="Give seconds above 0")
+    if arguments.output is not None:
+        must_be_writable(arguments.output, arguments.graph, arguments.hardware)
 
 
 def search_document(tuned: Tuned) -> dict[str, object]:
@@ -131,10 +139,10 @@ def _changed(tuned: Tuned) -> tuple[int, ...]:
     return tuned.result.request.plan.changed(tuned.before.request.plan)
 
 
-def changes_text(tuned: Tuned, output: str | None, plan: str | None) -> str:
+def changes_text(tuned: Tuned, output: str | None, began_with: str) -> str:
     """Which groups have other tiles now and what that changed, where the plan is, and what it was made from."""
     result, before = tuned.result, tuned.before
-    lines = [f"began with: {plan or 'each contraction with its tail'}"]
+    lines = [f"began with: {began_with}"]
     changed = _changed(tuned)
     rows = [["changed", "operators", "tile", "latency", "before", "DRAM", "before"]]
     dram = result.request.accelerator.dram.name

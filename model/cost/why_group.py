@@ -12,7 +12,7 @@ from ..plan.plan import group_name
 from ..why import Card, Figure, shares_of
 from .profile import BURST_WINDOW_S, burstiness, contention
 from .result import CostResult
-from .why_parts import bottleneck_card, dram_bytes, group_label, part, plan_bytes
+from .why_parts import bottleneck_card, dram_bytes, group_label, part, plan_bytes, resident_parts
 
 
 def _latency(result: CostResult, index: int) -> Card:
@@ -74,14 +74,7 @@ def _footprint(result: CostResult, index: int) -> Card:
     group = result.groups[index]
     capacity = {level.name: level.capacity_bytes for level in result.request.accelerator.memory}
     used = dict(group.footprint_bytes)
-    graph = result.request.graph
-    parts = [
-        (
-            graph.tensors[tensor].name if tensor >= 0 else "written over an input, not needed twice",
-            float(size),
-        )
-        for tensor, size in group.resident
-    ]
+    parts = resident_parts(result, group)
     main = result.request.accelerator.buffer.name
     return Card(
         f"{group_name(index)}.footprint_bytes",
@@ -96,7 +89,7 @@ def _footprint(result: CostResult, index: int) -> Card:
                 *([Figure(f"capacity of {name}", capacity[name], "B")] if name in capacity else []),
             )
         ),
-        shares_of(parts),
+        shares_of(parts, most=len(parts)),
         note=""
         if group.infeasible is None
         else f"Does not fit. Try: {'; or '.join(group.infeasible.levers)}.",

@@ -26,6 +26,20 @@ def dram_bytes(result: CostResult, group: GroupResult) -> tuple[int, int]:
     return group.dram_bytes(result.request.accelerator.dram.name)
 
 
+def resident_parts(result: CostResult, group: GroupResult) -> list[tuple[str, float]]:
+    """(tensor and level, bytes of its tiles there) of all that makes up a group's footprint, the largest first."""
+    graph, level = result.request.graph, result.request.accelerator.buffer.name
+    return [
+        (
+            f"{graph.tensors[tensor].name} in {level}"
+            if tensor >= 0
+            else "written over an input, not needed twice",
+            float(held),
+        )
+        for tensor, held in group.resident
+    ]
+
+
 def plan_bytes(result: CostResult) -> int:
     """Bytes that the plan reads from and writes to DRAM."""
     return result.totals.dram_read_bytes + result.totals.dram_write_bytes

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 
 from ..why import Card, Figure, Share, shares_of
 from .result import CostResult, GroupResult
-from .why_parts import bottleneck_card, dram_bytes, group_label, part
+from .why_parts import bottleneck_card, dram_bytes, group_label, part, resident_parts
 
 _MOST_ROWS = 8
+_MOST_FOOTPRINTS = 24
 
 _Of = Callable[[GroupResult], float]
 _Make = Callable[[CostResult], Card]
@@ -229,6 +230,30 @@ def _peak(result: CostResult) -> Card:
     )
 
 
+def _footprints(result: CostResult) -> Card:
+    """Of the groups that hold most, the tensors that their footprints are made of."""
+    machine = result.request.accelerator
+    held = [dict(group.footprint_bytes).get(machine.buffer.name, 0) for group in result.groups]
+    fullest = sorted((i for i, group in enumerate(result.groups) if group.launches), key=lambda i: -held[i])
+    shares: list[Share] = []
+    for index in fullest[:_MOST_FOOTPRINTS]:
+        shares.append(Share(group_label(result, index), held[index], None))
+        shares += [
+            Share(f"  {name}", size, part(size, held[index]))
+            for name, size in resident_parts(result, result.groups[index])
+        ]
+    left = len(fullest) - _MOST_FOOTPRINTS
+    return Card(
+        "totals.footprint_bytes",
+        "Footprint, group by group",
+        Figure("peak", result.totals.peak_footprint_bytes, "B"),
+        f"of each group the largest sum of tiles that lie in {machine.buffer.name} at one time",
+        (Figure(f"capacity of {machine.buffer.name}", machine.buffer.capacity_bytes, "B"),),
+        tuple(shares),
+        f"{left:,} more groups hold less: --why G1.footprint_bytes is of one." if left > 0 else "",
+    )
+
+
 def _saved(result: CostResult) -> Card:
     now, graph = result.totals, result.request.graph
     rank = {group: place for place, group in enumerate(result.launched())}
@@ -350,6 +375,7 @@ TOTALS: Mapping[str, _Make] = {
     ),
     "saved_activation_bytes": _saved,
     "peak_footprint_bytes": _peak,
+    "footprint_bytes": _footprints,
     "macs": _sum(
         "macs",
         "Multiply-accumulates",

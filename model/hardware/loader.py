@@ -7,14 +7,22 @@ read but not counted yet, and what a file leaves out, goes into ``Accelerator.wa
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 
 from ..graph.dtypes import BITS, PRECISIONS
 from ..packaged import input_file, packaged_names
-from ..schema import Count, Name, Positive, Share, Strict, read_bytes, read_toml
+from ..schema import Count, Fault, Name, Share, Strict, read_bytes, read_toml, tell
 from .accelerator import (
     Accelerator,
     Energy,
@@ -41,6 +49,13 @@ Few = Annotated[Count, Field(le=2**20)]
 """How many of something a machine has: cores, rows, lanes, registers."""
 Joules = Annotated[float, Field(ge=0, le=1e6)]
 """Joules, or watts."""
+
+Celsius = Annotated[float, Field(ge=-273.15, le=2000)]
+"""A temperature."""
+Size = Annotated[float, Field(ge=1e-6, le=1e9)]
+"""Watts, kelvins a watt or seconds of a thermal node."""
+
+UNITS = "Figures are in Hz, bytes, bytes/s, seconds, joules and watts, without prefixes."
 
 Dataflow = Literal["output-stationary", "weight-stationary", "input-stationary"]
 
@@ -140,16 +155,16 @@ class _Energy(Strict):
 
 
 class _Thermal(Strict):
-    tdp_w: Positive
-    ambient_c: float
-    die_k_per_w: Positive
-    die_s: Positive
-    sink_k_per_w: Positive
-    sink_s: Positive
-    throttle_c: float
-    resume_c: float
-    throttled_clock_ratio: Annotated[float, Field(gt=0, le=1)]
-    power_cap_w: Positive | None = None
+    tdp_w: Size
+    ambient_c: Celsius
+    die_k_per_w: Size
+    die_s: Size
+    sink_k_per_w: Size
+    sink_s: Size
+    throttle_c: Celsius
+    resume_c: Celsius
+    throttled_clock_ratio: Annotated[float, Field(ge=1e-3, le=1)]
+    power_cap_w: Size | None = None
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -183,31 +198,64 @@ class _Hardware(Strict):
             raise ValueError(f"unknown precision {name!r}; try {', '.join(PRECISIONS)}, int16 or int32")
         return name
 
-    @field_validator("memory")
+    @field_validator("memory", mode="wrap")
     @classmethod
-    def _levels(cls, memory: list[_Memory]) -> list[_Memory]:
-        names = [level.name for level in memory]
-        doubled = sorted({name for name in names if names.count(name) > 1})
-        if doubled:
-            raise ValueError(f"two levels are called {doubled[0]!r}; plans name levels, so names are unique")
-        if "registers" in names:
-            raise ValueError("a level may not be called 'registers': plans use that name for the registers")
-        if memory[0].scope != "device" or memory[0].kind != "scratchpad":
-            raise ValueError("the first level is the outermost one: scope = 'device' and no cache")
-        if not any(level.kind == "scratchpad" for level in memory[1:]):
-            what = "only caches are on chip" if len(memory) > 1 else "there is no on-chip level"
-            raise ValueError(f"{what}; tiles are cut for explicit on-chip levels (kind = 'scratchpad')")
-        return memory
+    def _levels(cls, given: Any, handler: ValidatorFunctionWrapHandler) -> list[_Memory]:
+        """What levels must be to each other is told beside the faults inside them, over those that have none."""
+        try:
+            levels = handler(given)
+        except ValidationError as error:
+            faulty = {fault["loc"][0] for fault in error.errors(include_url=False) if fault["loc"]}
+            rows = list(enumerate(given)) if faulty else []
+            sound = {i: _Memory.model_validate(level) for i, level in rows if i not in faulty}
+            tell(_level_faults(sound, len(rows)), beside=error)
+            raise
+        tell(_level_faults(dict(enumerate(levels)), len(levels)))
+        return levels
 
-    @model_validator(mode="after")
-    def _slots_fit(self) -> Self:
-        cut = self.partition
-        if cut is not None and cut.slots * cut.cores_per_slot > self.cores:
+    @field_validator("partition")
+    @classmethod
+    def _slots_fit(cls, cut: _Partition | None, info: ValidationInfo) -> _Partition | None:
+        cores = info.data.get("cores")
+        if cut is not None and cores is not None and cut.slots * cut.cores_per_slot > cores:
             raise ValueError(
-                f"partition: {cut.slots} slots of {cut.cores_per_slot} cores need "
-                f"{cut.slots * cut.cores_per_slot} cores, the machine has {self.cores}"
+                f"{cut.slots} slots of {cut.cores_per_slot} cores need {cut.slots * cut.cores_per_slot} cores, "
+                f"the machine has {cores}"
             )
-        return self
+        return cut
+
+
+def _level_faults(sound: dict[int, _Memory], count: int) -> Iterator[Fault]:
+    """What is wrong between the levels that are `sound`, by their place among all `count`."""
+    named: dict[str, int] = {}
+    for i, level in sound.items():
+        if level.name in named:
+            yield (i, "name"), f"two levels are called {level.name!r}; plans name levels, so names are unique"
+        elif level.name == "registers":
+            yield (i, "name"), "a level may not be called 'registers': plans use that name for the registers"
+        named.setdefault(level.name, i)
+    if 0 in sound and (sound[0].scope != "device" or sound[0].kind != "scratchpad"):
+        yield (0,), "the first level is the outermost one: scope = 'device' and no cache"
+    if len(sound) == count and not any(level.kind == "scratchpad" for i, level in sound.items() if i):
+        what = "only caches are on chip" if count > 1 else "there is no on-chip level"
+        yield (), f"{what}; tiles are cut for explicit on-chip levels (kind = 'scratchpad')"
+    outer = None
+    for i, level in sound.items():
+        if level.access_bytes > level.capacity_bytes:
+            yield (i, "access_bytes"), f"{level.access_bytes:,} bytes are more than the level holds"
+        if outer is not None and outer.scope == "core" and level.scope == "device":
+            yield (i, "scope"), f"the device shares it, and {outer.name!r} around it is of one core"
+        if (
+            level.kind == "cache"
+        ):  # it may be smaller than what is inside it; tiles lie in those of the level around
+            continue
+        if outer is not None and level.capacity_bytes > outer.capacity_bytes:
+            yield (
+                (i, "capacity_bytes"),
+                f"{level.capacity_bytes:,} bytes are more than the {outer.capacity_bytes:,} of {outer.name!r} "
+                "around it; levels stand from outermost to innermost",
+            )
+        outer = level
 
 
 def _bits(precision: str) -> int:
@@ -249,7 +297,7 @@ def load_hardware(source: str | Path) -> Accelerator:
     """
     path = hardware_path(source)
     content = read_bytes(path)
-    return _accelerator(read_toml(content, _Hardware, str(source)), _digest(content))
+    return _accelerator(read_toml(content, _Hardware, str(source), UNITS), _digest(content))
 
 
 def _digest(content: bytes) -> str:

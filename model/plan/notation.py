@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from difflib import get_close_matches
 
 from ..errors import PlanError
@@ -50,7 +49,7 @@ def from_text(graph: OperatorGraph, text: str) -> Plan:
         elif token in "[]" or not inside:
             raise PlanError(f"{token!r} is out of place", where=where, lever="Write [A B] [C].")
         else:
-            operator = _operator(graph, token, where)
+            operator = operator_called(graph, _name(token, where), where)
             if operator in seen:
                 raise PlanError(f"operator {token} is named twice", where=where)
             seen.add(operator)
@@ -72,20 +71,30 @@ def suggestion(graph: OperatorGraph, name: str) -> str:
     return f"Did you mean {close[0]!r}?" if close else "`tilewright inspect` lists the operators."
 
 
-def _operator(graph: OperatorGraph, token: str, where: str) -> int:
+def operator_called(graph: OperatorGraph, name: str, where: str) -> int:
+    """The operator that a person means: by its name, by ``<OpType>_<index>``, or by its type where there is one such.
+
+    Raises
+    ------
+    PlanError : none, or several of that type; `where` is where the name stands.
+    """
+    operator = find_operator(graph, name)
+    if operator is not None:
+        return operator
+    alike = [operator.index for operator in graph.operators if operator.op_type == name]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise PlanError(f"{len(alike)} operators are a {name}", where=where, lever="Use the names.")
+    raise PlanError(f"there is no operator {name[:80]!r}", where=where, lever=suggestion(graph, name))
+
+
+def _name(token: str, where: str) -> str:
+    """The name that a token of the text says, its quotes taken off."""
     try:
-        name = json.loads(token) if token.startswith('"') else token
+        return json.loads(token) if token.startswith('"') else token
     except ValueError:
         raise PlanError(f"{token} is not a quoted name", where=where) from None
-    operator = find_operator(graph, name)
-    if operator is None:
-        types = Counter(operator.op_type for operator in graph.operators)
-        if types[name] == 1:
-            return next(o.index for o in graph.operators if o.op_type == name)
-        if types[name]:
-            raise PlanError(f"{types[name]} operators are a {name}", where=where, lever="Use the names.")
-        raise PlanError(f"there is no operator {name!r}", where=where, lever=suggestion(graph, name))
-    return operator
 
 
 def _quoted(name: str) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from ..errors import FileError, UsageError
 from ..hardware.loader import load_hardware
 from ..packaged import input_file, named_file, packaged_names
-from ..schema import read_bytes, read_toml
+from ..schema import MOST_FAULTS, read_bytes, read_toml
 from .arrivals import ClosedLoop, Process, exact, first_of_all, recorded, synthetic
 from .generation import PREFIX_BLOCK_TOKENS
 from .profile import load_profile
@@ -51,6 +52,8 @@ from .workload_schema import (
     WorkloadFile,
     later,
 )
+
+_Made = TypeVar("_Made")
 
 
 def packaged_workloads() -> tuple[str, ...]:
@@ -107,7 +110,7 @@ def load_workload(source: str | Path, seed: int | None = None) -> Workload:
         placement=file.placement.kind,
         contention=file.contention.enabled,
         throttle=_throttle(file.throttle, reader.heat()),
-        streams=tuple(reader.stream(k, came) for k, came in enumerate(arrivals)),
+        streams=reader.streams(arrivals),
         notes=tuple(reader.notes),
         admission_limit=file.contention.admission_limit,
         shares=tuple(file.contention.shares.items()),
@@ -138,18 +141,41 @@ class _Reader:
         """The requests of every stream, those that the file's window and count leave."""
         window = (self.file.window_s[0], self.file.window_s[1]) if self.file.window_s is not None else None
         count = self.file.requests
-        sources: list[Arrivals | Process] = []
-        for k, part in enumerate(self.file.stream):
+
+        def source(k: int) -> Arrivals | Process:
+            part = self.file.stream[k]
             if isinstance(part.arrivals, TraceArrivalsPart):
-                sources.append(self._recorded(k, part.arrivals, window))
-            elif isinstance(part.arrivals, ClosedArrivalsPart):
-                sources.append(_loop(part.arrivals).unanswered(self.file.seed, count or 0))
-            else:
-                process = _process(part)
-                sources.append(process if count else synthetic(process, self.file.seed, k, window_s=window))
+                return self._recorded(k, part.arrivals, window)
+            if isinstance(part.arrivals, ClosedArrivalsPart):
+                return _loop(part.arrivals).unanswered(self.file.seed, count or 0)
+            process = _process(part)
+            return process if count else synthetic(process, self.file.seed, k, window_s=window)
+
+        sources = self._of_all(source)
         if count:
             return first_of_all(sources, self.file.seed, count)
         return [source for source in sources if isinstance(source, Arrivals)]
+
+    def streams(self, arrivals: Sequence[Arrivals]) -> tuple[Stream, ...]:
+        """Every stream as a value."""
+        return tuple(self._of_all(lambda k: self._stream(k, arrivals[k])))
+
+    def _of_all(self, make: Callable[[int], _Made]) -> list[_Made]:
+        """`make` of every stream; the faults of all of them at once."""
+        made: list[_Made] = []
+        faults: list[FileError] = []
+        for k in range(len(self.file.stream)):
+            try:
+                made.append(make(k))
+            except FileError as fault:
+                faults.append(fault)
+        if len(faults) > 1:
+            said = dict.fromkeys(f"{fault.where}: {fault.what}" for fault in faults[:MOST_FAULTS])
+            more = f"; and {len(faults) - MOST_FAULTS} more" if len(faults) > MOST_FAULTS else ""
+            raise FileError("; ".join(said) + more, lever=faults[0].lever) from faults[0]
+        if faults:
+            raise faults[0]
+        return made
 
     def _recorded(self, k: int, part: TraceArrivalsPart, window: tuple[float, float] | None) -> Arrivals:
         found = self._beside(part.file, f"stream[{k}].arrivals.file")
@@ -224,7 +250,7 @@ class _Reader:
             lever="Put it beside the workload file, or correct the name.",
         )
 
-    def stream(self, k: int, arrivals: Arrivals) -> Stream:
+    def _stream(self, k: int, arrivals: Arrivals) -> Stream:
         """Stream k as a value."""
         part = self.file.stream[k]
         self._needs_tokens(k, part)

@@ -5,11 +5,12 @@ Knows the shape of the file and what contradicts itself in it; `workload.py` mak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from ..schema import Count, Index, Name, Nanoseconds, Positive, Strict
+from ..schema import Count, Index, Name, Nanoseconds, Positive, Strict, tell
 from .traces import TraceFormat
 
 LEAST_RATE, MOST_RATE, MOST_SLOTS = 1e-6, 1e9, 65_536
@@ -69,11 +70,14 @@ class QueuePart(Strict):
 
     @model_validator(mode="after")
     def _quantum(self) -> Self:
-        if self.preempt is not None and self.discipline != "priority":
-            raise ValueError("preempt belongs to priority")
-        if (self.quantum_s is not None) != (self.discipline == "deficit-round-robin"):
-            raise ValueError("quantum_s belongs to deficit-round-robin, which needs it")
+        tell(self._contradictions())
         return self
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.preempt is not None and self.discipline != "priority":
+            yield "preempt belongs to priority"
+        if (self.quantum_s is not None) != (self.discipline == "deficit-round-robin"):
+            yield "quantum_s belongs to deficit-round-robin, which needs it"
 
 
 class TraceArrivalsPart(Strict):
@@ -167,17 +171,20 @@ class ServicePart(Strict):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
+        tell(self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
         given, drawn = self.base_ns is not None, self.dist is not None or self.mean_s is not None
         if given == drawn or (drawn and (self.dist is None or self.mean_s is None)):
-            raise ValueError("needs either base_ns (and per_input_ns, per_output_ns) or dist and mean_s")
+            yield "needs either base_ns (and per_input_ns, per_output_ns) or dist and mean_s"
         if drawn and (self.per_input_ns or self.per_output_ns):
-            raise ValueError("dist and mean_s take no per_input_ns or per_output_ns")
+            yield "dist and mean_s take no per_input_ns or per_output_ns"
         if (self.cv is not None) != (self.dist == "lognormal"):
-            raise ValueError("cv belongs to lognormal, which needs it")
+            yield "cv belongs to lognormal, which needs it"
         slow = (self.slow_share is not None, self.slow_factor is not None)
         if slow != (self.dist == "two-point",) * 2:
-            raise ValueError("slow_share and slow_factor belong to two-point, which needs both")
-        return self
+            yield "slow_share and slow_factor belong to two-point, which needs both"
 
 
 class FallbackPart(Strict):
@@ -213,16 +220,19 @@ class GenerationPart(Strict):
 
     @model_validator(mode="after")
     def _steps(self) -> Self:
+        tell(self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
         if any(plan.length is not None for plan in self.decode):
-            raise ValueError("decode: a step has no length; past says how much cache it reads")
+            yield "decode: a step has no length; past says how much cache it reads"
         pasts = {plan.past for plan in self.decode}
         if None in pasts and len(pasts) > 1:
-            raise ValueError("decode: either all have a past or none")
+            yield "decode: either all have a past or none"
         if len({(plan.past, plan.batch) for plan in self.decode}) < len(self.decode):
-            raise ValueError("decode: two of them have the same past and batch")
+            yield "decode: two of them have the same past and batch"
         if self.prefix_block_tokens is not None and not self.prefix_cache:
-            raise ValueError("prefix_block_tokens belongs to prefix_cache = true")
-        return self
+            yield "prefix_block_tokens belongs to prefix_cache = true"
 
 
 class BindPart(Strict):
@@ -258,10 +268,14 @@ class StreamPart(Strict):
 
     @model_validator(mode="after")
     def _one_service(self) -> Self:
+        tell(self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
         if sum((bool(self.plans), self.profile is not None, self.service is not None)) > 1:
-            raise ValueError("plans, profile and service exclude each other")
+            yield "plans, profile and service exclude each other"
         if self.service is not None and self.service.dist is not None and self.batch.max > 1:
-            raise ValueError("batch.max: drawn service times have no batch; give base_ns or plans")
+            yield "batch.max: drawn service times have no batch; give base_ns or plans"
         lengths = {plan.length for plan in self.plans}
         for length in lengths:
             largest = max((plan for plan in self.plans if plan.length == length), key=lambda plan: plan.batch)
@@ -269,33 +283,32 @@ class StreamPart(Strict):
             grows = largest.plan is not None and self.bind.batch is not None  # simulated at each size beyond
             if most < self.batch.max and not grows:
                 what = "plans" if length is None else f"plans of length {length}"
-                raise ValueError(f"batch.max = {self.batch.max}, and {what} reach {most}")
+                yield f"batch.max = {self.batch.max}, and {what} reach {most}"
         if None in lengths and len(lengths) > 1:
-            raise ValueError("plans: either all have a length or none")
+            yield "plans: either all have a length or none"
         if len({(plan.length, plan.batch) for plan in self.plans}) < len(self.plans):
-            raise ValueError("plans: two of them have the same length and batch")
+            yield "plans: two of them have the same length and batch"
         fallback = self.fallback
         if fallback is not None and fallback.max_input_tokens is None and None in (lengths or {None}):
-            raise ValueError("fallback.max_input_tokens is missing, and no plans with a length say it")
+            yield "fallback.max_input_tokens is missing, and no plans with a length say it"
         if any(plan.past is not None for plan in self.plans):
-            raise ValueError("plans: past is of generation.decode")
+            yield "plans: past is of generation.decode"
         if self.kind == "generation":
-            self._generates()
-        return self
+            yield from self._generates()
 
-    def _generates(self) -> None:
+    def _generates(self) -> Iterator[str]:
         rule, given = self.generation or GenerationPart(), self.service
         if given is not None and given.dist is not None:
-            raise ValueError("service: times that are drawn do not say what a token takes; give base_ns")
+            yield "service: times that are drawn do not say what a token takes; give base_ns"
         if rule.decode and given is not None and given.per_output_ns:
-            raise ValueError("generation.decode and service.per_output_ns both say what a step takes")
+            yield "generation.decode and service.per_output_ns both say what a step takes"
         if self.batch.linger_s:
-            raise ValueError("batch.linger_s: an iteration waits for nobody; leave it out")
+            yield "batch.linger_s: an iteration waits for nobody; leave it out"
         for past in {plan.past for plan in rule.decode}:
             most = max((plan for plan in rule.decode if plan.past == past), key=lambda plan: plan.batch)
             if most.batch < self.batch.max and not (most.plan is not None and self.bind.batch is not None):
                 which = "decode" if past is None else f"decode plans of past {past}"
-                raise ValueError(f"batch.max = {self.batch.max}, and {which} reach {most.batch}")
+                yield f"batch.max = {self.batch.max}, and {which} reach {most.batch}"
 
 
 class WorkloadFile(Strict):
@@ -322,22 +335,25 @@ class WorkloadFile(Strict):
 
     @model_validator(mode="after")
     def _together(self) -> Self:
+        tell(self._contradictions())
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
         if self.requests is not None and self.window_s is not None:
-            raise ValueError("requests and window_s exclude each other")
+            yield "requests and window_s exclude each other"
         closed = any(isinstance(part.arrivals, ClosedArrivalsPart) for part in self.stream)
         if closed and self.requests is None:
-            raise ValueError("closed arrivals have no end of their own: set requests")
+            yield "closed arrivals have no end of their own: set requests"
         if self.window_s is not None and self.window_s[1] <= self.window_s[0]:
-            raise ValueError(f"window_s: the window [{self.window_s[0]:g}, {self.window_s[1]:g}) is empty")
+            yield f"window_s: the window [{self.window_s[0]:g}, {self.window_s[1]:g}) is empty"
         names = self.names()
         if len(set(names)) < len(names):
-            raise ValueError(f"stream: two of them are called {max(names, key=names.count)!r}")
+            yield f"stream: two of them are called {max(names, key=names.count)!r}"
         unknown = sorted(set(self.contention.shares) - set(names))
         if unknown:
-            raise ValueError(f"contention.shares: {unknown[0]!r} is none of the streams {', '.join(names)}")
+            yield f"contention.shares: {unknown[0]!r} is none of the streams {', '.join(names)}"
         if sum(self.contention.shares.values()) > 1.0 + 1e-9:
-            raise ValueError("contention.shares: they sum to more than 1")
-        return self
+            yield "contention.shares: they sum to more than 1"
 
     def names(self) -> list[str]:
         """Of the streams; one without a name is called after its place."""
