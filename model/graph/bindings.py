@@ -113,13 +113,13 @@ def check_extent(name: str, extent: int) -> None:
     UsageError : `extent` is not an integer in 1 .. 2^31 - 1. ONNX knows empty dims; a loop nest of one has no tile and
         no trip, and what it would cost is nothing.
     """
-    if extent == 0 and not isinstance(extent, bool):
+    if isinstance(extent, bool) or not isinstance(extent, int) or not 0 <= extent <= MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"{name!r} is bound to {extent}", lever=_EXTENTS)
+    if extent == 0:
         raise UsageError(
             f"{name!r} is bound to 0, and an empty dim leaves no loops to cut into tiles",
             lever="Bind 1 or more; a first step without a KV cache is the model's prefill.",
         )
-    if isinstance(extent, bool) or not isinstance(extent, int) or not 1 <= extent <= MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise UsageError(f"{name!r} is bound to {extent}", lever=_EXTENTS)
 
 
 def symbols_of(text: str) -> tuple[str, ...]:
