@@ -61,6 +61,9 @@ def assert_sound(offers, result, preempted=False):
             or name in ("fallback", "off_home", "throttle")
         )
     assert ((parts["queue_imbalance"] >= 0) & (parts["queue_imbalance"] <= parts["queue"])).all()
+    if result.held_ns is not None:  # of each slot no more than there is time, of all as long as batches ran
+        assert (result.held_ns <= result.completion_ns.max() - offers.arrival_ns[0]).all()
+        assert 5040 * result.held_ns.sum() == (result.served_ns * (5040 // result.batch)).sum()
     if preempted:
         return
     runs = sorted(
@@ -311,6 +314,24 @@ def test_preemption_at_launches_by_hand():
     assert parts["preempted"].tolist() == [15, 0, 0, 0]
     assert parts["queue"].tolist() == [0, 7, 1, 4]
     assert_sound(offers, result, preempted=True)
+
+
+def test_a_batch_that_goes_on_elsewhere_holds_both_slots_in_turn():
+    """A long request of two kernels of 10 ns on slot 0. At 1 an urgent one of 30 ns takes slot 1; the next comes at 2,
+    waits for the launch at 10 and takes slot 0 until 40. Slot 1 is free at 31: the long one goes on there, until 41.
+    """
+    kernels = profile([(0, 2, 0, 0, 0), (3, 8, 8, 0, 0)], 2)
+    services = Services.of_profiles(
+        np.array([[-1, 0], [-1, 1]], np.int32), (kernels, profile([(3, 30, 30, 0, 0)]))
+    )
+    turns = np.array([0, 1, 1], np.int32)
+    offers = dataclasses.replace(Offers.of_one_stream(np.array([0, 1, 2])), stream=turns, plan=turns)
+    rules = Rules(2, (StreamRules(), StreamRules(priority=1)), discipline="priority", preempt=True)
+    result = replay(offers, services, rules)
+    assert result.slot.tolist() == [0, 1, 0]
+    assert result.completion_ns.tolist() == [41, 31, 40]
+    assert dict(result.parts)["preempted"].tolist() == [21, 0, 0]
+    assert result.held_ns.tolist() == [10 + 30, 30 + 10]
 
 
 def test_what_cannot_be_replayed_says_so():

@@ -32,6 +32,7 @@ from .phases import (
     S_BURST,
     S_COUNT,
     S_END,
+    S_ENTER,
     S_FIRST,
     S_FIXED,
     S_FREE,
@@ -286,7 +287,7 @@ def by_deficit(
     "int64[::1], int64[::1], int64[:,::1], boolean[:,::1], boolean[:,::1], int64[:,:,::1], int64[::1], int64[::1],"
     "int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[:,::1],"
     "float64[:,::1], int64[:,::1], float64[:,::1], int64[::1], int64[::1], int64[::1], int32[::1], int64[::1],"
-    "int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
+    "int64[::1], int64[:,::1], float64[::1], float64[:,::1], int64[:,::1], int64[:,::1], float64[::1], float64[::1],"
     "float64[:,:,::1], float64[:,::1], int64[:,::1], int64[::1], int64[::1])",
     borrows=True,
 )
@@ -323,6 +324,7 @@ def advance(
     completion,
     full,  # when the batch need not wait for more requests
     slot_of,
+    held_ns,  # int64[slots]: how long each was held so far
     leader,  # the oldest request of the batch
     parts,
     heat,  # of `thermal_kernels`; empty: nothing warms
@@ -390,12 +392,14 @@ def advance(
             if preempt and goes_on and suspended < room and phase[slot[S_ROW, j], M_KIND] == LAUNCH:
                 leave(j, now, slot, flow, pool)
                 busy -= 1
+                held_ns[j] += now - slot[S_ENTER, j]
                 slot[S_FROM, j] = j
                 put(suspended, j, held, held_flow, slot, flow)
                 suspended += 1
             elif not goes_on or not next_phase(j, now, slot, flow, pool, profile, phase, demand):
                 leave(j, now, slot, flow, pool)
                 busy -= 1
+                held_ns[j] += now - slot[S_ENTER, j]
                 first = slot[S_FIRST, j]
                 for k in range(first, first + slot[S_COUNT, j]):
                     q = queue[k]
@@ -460,6 +464,7 @@ def advance(
             if back >= 0:
                 put(j, back, slot, flow, held, held_flow)
                 slot[S_PREEMPTED, j] += now - slot[S_FREE, j]
+                slot[S_ENTER, j] = now
                 suspended -= 1
                 for h in range(back, suspended):
                     put(h, h + 1, held, held_flow, held, held_flow)
@@ -549,7 +554,7 @@ def advance(
             if goes_on:
                 slot[S_FIRST, j], slot[S_COUNT, j] = first, together
                 slot[S_BURST, j], slot[S_STEADY, j], slot[S_SPILL, j], slot[S_REFETCH, j] = 0, 0, 0, 0
-                slot[S_PREEMPTED, j] = 0
+                slot[S_PREEMPTED, j], slot[S_ENTER, j] = 0, now
                 busy += 1
                 used = max(used, j + 1)
             else:  # nothing to do: the slot stays idle, since now

@@ -129,7 +129,8 @@ class Replay:
         for array in (run.start, run.completion, slot, batch, *(values for _, values in parts)):
             array.setflags(write=False)
         heat = None if isinstance(run, _Plain) else run.warmed()
-        return Replayed(run.start, run.completion, slot, batch, parts, generated, heat)
+        held = run.held_ns if isinstance(run, _Run) and self._rules.slots is not None else None
+        return Replayed(run.start, run.completion, slot, batch, parts, generated, heat, held)
 
 
 def replay(offers: Offers, services: Services, rules: Rules) -> Replayed:
@@ -301,6 +302,7 @@ class _Run:
         self.completion = np.zeros(count, np.int64)
         self.full = np.zeros(count, np.int64)
         self.slot_of = np.zeros(count, np.int32)
+        self.held_ns = np.zeros(slots, np.int64)
         self.leader = np.zeros(count, np.int64)
         self._parts = np.zeros((count, ev.PART_COLUMNS), np.int64)
         self._slot, self._flow = idle_slots(slots)
@@ -353,6 +355,7 @@ class _Run:
             self.completion,
             self.full,
             self.slot_of,
+            self.held_ns,
             self.leader,
             self._parts,
             *self._warms,
@@ -365,6 +368,7 @@ class _Run:
             slot, flow = idle_slots(self._slot.shape[1])
             self._slot = np.hstack((self._slot, slot))
             self._flow = np.hstack((self._flow, flow))
+            self.held_ns = np.append(self.held_ns, np.zeros_like(self.held_ns))
         return self._answer == ev.FINISHED
 
     def warmed(self) -> Warmed | None:

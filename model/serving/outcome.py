@@ -305,9 +305,12 @@ def _per_slot(done: Replayed, slots: int) -> tuple[tuple[int, ...], tuple[int, .
     if done.generated is not None:
         served = np.bincount(done.slot, minlength=slots)
         return tuple(done.generated.busy_ns.tolist()), tuple(served.tolist())
-    one = _one_of_each_batch(done)
-    busy = np.zeros(slots, dtype=np.int64)
-    np.add.at(busy, done.slot[one], done.served_ns[one])
+    if done.held_ns is not None:
+        busy = done.held_ns
+    else:
+        one = _one_of_each_batch(done)
+        busy = np.zeros(slots, dtype=np.int64)
+        np.add.at(busy, done.slot[one], done.served_ns[one])
     served = np.bincount(done.slot, minlength=slots)
     return tuple(int(value) for value in busy), tuple(int(value) for value in served)
 

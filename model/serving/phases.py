@@ -47,8 +47,9 @@ GRAIN = 2.0**-30  # bytes/ns of a demand: about a byte/s; sums are exact up to 8
     S_REFETCH,
     S_PREEMPTED,  # ns off its slot so far
     S_FROM,  # where it was before it was suspended
-) = range(21)
-SLOT_ROWS = 21
+    S_ENTER,  # since when the slot has been held by it
+) = range(22)
+SLOT_ROWS = 22
 # Rows of ``flow``: float64[FLOW_ROWS, slots]. F_WATTS: what the batch draws at rate 1.
 F_DEMAND, F_INVERSE, F_RATE, F_REST, F_SIZE, F_STRETCH, F_WATTS = range(7)
 FLOW_ROWS = 7

@@ -208,6 +208,7 @@ class Replayed:
     parts : ``(name, int64[n] ns)`` for each of `PARTS`, each from its own event; where requests are answered token
         by token also ``interleaved``: of a request's iterations the time in which others' segments ran.
     generated : what happened token by token; None where all are one-shot. warmed : what heat did; None: nothing warms.
+    held_ns : int64[slots], how long batches held each slot; None where every batch stays on the slot where it started.
     """
 
     start_ns: Times
@@ -217,6 +218,7 @@ class Replayed:
     parts: tuple[tuple[str, Times], ...]
     generated: Generated | None = None
     warmed: Warmed | None = None
+    held_ns: Times | None = None
 
     @property
     def served_ns(self) -> Times:
