@@ -221,7 +221,7 @@ def test_a_tile_size_says_what_it_divides_and_what_its_neighbours_would_do() -> 
     tile = tuple((dim, 192 if dim == "m" else extent) for dim, extent in group.levels[0].tile)
     plan = set_level(graph, contraction_tails(graph), 0, LevelTile("buffer", tile))
     other = simulate(CostRequest(graph, machine, plan))
-    told = said["next smaller, 192"]
+    told = str(said["next smaller, 192"])
     assert told.startswith(f"{quantity(other.groups[0].latency_s, 's')} (+")
     assert f"DRAM {size(sum(other.groups[0].dram_bytes('DRAM')))} (+" in told
     own = why(other, "G1.buffer.m")
