@@ -238,16 +238,17 @@ class Metric(QWidget):
         self.setFixedHeight(HEIGHT - 2)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
 
-    def show_value(self, value: MetricValue) -> None:
-        """Draw another value."""
+    def show_value(self, value: MetricValue) -> bool:
+        """Draw another value; False where it is the same."""
         if value == self.shown:
             self.shown = value  # its reason may speak of a newer result
-            return
+            return False
         self.shown, self._columns = value, None
         self.setAccessibleName(value.caption)
         self.setAccessibleDescription(f"{value.value} {value.aside} {value.against}".strip())
         self.updateGeometry()
         self.update()
+        return True
 
     def show_brief(self, brief: bool) -> None:
         """Leave out the right column, or show it again."""
@@ -480,13 +481,25 @@ class Header(QFrame):
 
     def _result_changed(self, *_: object) -> None:
         """On screen at once: the hand waits for these figures, and canvas and panels take some turns to follow."""
-        self.refresh()
-        self.repaint()
+        told = self.badge.sentences
+        changed = self._show_metrics()
+        if changed or self.badge.sentences != told:
+            self._make_room()
+        for metric in changed:
+            if metric.isVisible():
+                metric.repaint()  # with all that is to be painted by now: the others as well
+                break
 
     def refresh(self, *_: object) -> None:
-        """Show the document's newest results."""
+        """Show the document's newest results, and what they are of."""
+        self.setVisible(self.document.graph is not None)
+        self._show_metrics()
+        self._name()
+        self._make_room()
+
+    def _show_metrics(self) -> list[Metric]:
+        """Those that show something else now."""
         document = self.document
-        self.setVisible(document.graph is not None)
         values = metrics(
             document.cost,
             document.serving,
@@ -500,11 +513,10 @@ class Header(QFrame):
                 replace(value, aside="not computed", against="plan before", state="", behind=True)
                 for value in values
             )
-        for metric, value in zip(self.metrics, values, strict=True):
-            metric.show_value(value)
-        self.badge.show_sentences(() if document.cost is None else why.caveats(document.cost))
-        self._name()
-        self._make_room()
+        self.badge.show_sentences(() if cost is None else why.caveats(cost))
+        return [
+            metric for metric, value in zip(self.metrics, values, strict=True) if metric.show_value(value)
+        ]
 
     def _name(self) -> None:
         """What is open, and how it is grouped now."""

@@ -86,7 +86,9 @@ def outcome(
         for name, share in PERCENTILES
         if name != "p999"
     ]
-    trust = Intervals("", (), ()) if unstable else intervals(response, recorded, bounded=not first_estimate)
+    # Of a first estimate there are no bounds, and of a trace too few is not said.
+    silent = unstable or (recorded and first_estimate)
+    trust = Intervals("", (), ()) if silent else intervals(response, recorded, bounded=not first_estimate)
     generating = [k for k, stream in enumerate(workload.streams) if stream.generation is not None]
     token_times = _token_times(requests, done, np.isin(offers.stream, generating))
     trusts = [
