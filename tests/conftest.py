@@ -23,13 +23,21 @@ def shared() -> Path:
     return path
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernels() -> None:
-    """Compile every kernel before the first test: a test that waits for a worker must not wait for a compiler."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Fill the kernel cache before a test file is imported, which would compile what it needs one after the other."""
     from model import compiled
 
-    if not compiled.ready():
-        compiled.fill()
+    if hasattr(config, "workerinput") or compiled.ready():  # of xdist: its controller has done it
+        return
+    print(f"compiling {compiled.count()} kernels, once; it takes some minutes", file=sys.stderr, flush=True)
+    compiled.fill()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def kernels() -> None:
+    """Load every kernel before the first test: a test that waits for a worker must not wait for them."""
+    from model import compiled
+
     compiled.load_all()
 
 
