@@ -17,7 +17,7 @@ from . import events as ev
 from . import phases as ph
 from .generation_run import Iterations
 from .layout import (
-    client_arrays,
+    arrivals_of,
     contended,
     heat_arrays,
     home_arrays,
@@ -294,10 +294,7 @@ class _Run:
             pool[ph.B_BANDWIDTH] = np.inf
         self.state = np.zeros(ev.STATES, np.int64)
         self.state[ev.X_NOW] = -1
-        self.arrival = np.array(offers.arrival_ns, np.int64)
-        self._clients = client_arrays(clients, count)
-        if clients is not None:
-            self.arrival[0] = self._clients[0][1, 0]
+        self.arrival, self._clients = arrivals_of(offers, clients)
         self.start = np.zeros(count, np.int64)
         self.completion = np.zeros(count, np.int64)
         self.full = np.zeros(count, np.int64)

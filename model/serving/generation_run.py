@@ -16,7 +16,7 @@ from . import generation_kernels as gk
 from . import phases as ph
 from .generation import Generated, Generation
 from .layout import (
-    client_arrays,
+    arrivals_of,
     heat_arrays,
     home_arrays,
     idle_slots,
@@ -75,10 +75,7 @@ class Iterations:
         spent = np.array([*(profile.energy_j for profile in services.profiles), 0.0])  # row -1: none
         self.state = np.zeros(gk.STATES, np.int64)
         self.state[gk.X_NOW] = -1
-        self.arrival = np.array(offers.arrival_ns, np.int64)
-        self._clients = client_arrays(clients, count)
-        if clients is not None:
-            self.arrival[0] = self._clients[0][1, 0]
+        self.arrival, self._clients = arrivals_of(offers, clients)
         self.start = np.zeros(count, np.int64)
         self.completion = np.zeros(count, np.int64)
         self.slot_of = np.zeros(count, np.int32)

@@ -15,7 +15,7 @@ from . import events as ev
 from . import phases as ph
 from . import thermal_kernels as tk
 from .result import Warmed
-from .rules import Clients, Factors, Rules, Services, Times
+from .rules import Clients, Factors, Offers, Rules, Services, Times
 from .thermal import Heat, at_low_clock
 
 _PLACEMENTS = {
@@ -67,16 +67,22 @@ def idle_slots(slots: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     return slot, np.zeros((ph.FLOW_ROWS, slots), np.float64)
 
 
-def client_arrays(clients: Clients | None, requests: int) -> tuple[NDArray[np.int64], Times, Times]:
-    """``coming``, ``think`` and ``client_of`` of `closed`, at time 0."""
+def arrivals_of(
+    offers: Offers, clients: Clients | None
+) -> tuple[Times, tuple[NDArray[np.int64], Times, Times]]:
+    """When requests come, int64[n] ns, to be filled where clients send them; ``coming``, ``think`` and ``client_of`` of
+    `closed` at time 0.
+    """
+    arrival = np.array(offers.arrival_ns, np.int64)
     if clients is None:
-        return np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
+        return arrival, (np.zeros((0, 2), np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
     coming = np.empty((clients.count + 1, 2), np.int64)
     first = clients.think_ns[: clients.count]
     order = np.argsort(first, kind="stable")
     coming[0] = clients.count, 0
     coming[1:, 0], coming[1:, 1] = first[order], order  # ascending, so that it is a heap
-    return coming, np.array(clients.think_ns), np.zeros(requests, np.int64)
+    arrival[0] = coming[1, 0]
+    return arrival, (coming, np.array(clients.think_ns), np.zeros_like(arrival))
 
 
 def phase_arrays(services: Services) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:

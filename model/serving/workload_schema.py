@@ -378,8 +378,7 @@ def later(file: WorkloadFile) -> list[str]:
         if generates:
             beside = "beside generation"
             unless(stream.batch.linger_s == 0.0, f"{at}batch.linger_s = {stream.batch.linger_s:g} {beside}")
-        if isinstance(
-            stream.arrivals, ClosedArrivalsPart
-        ):  # requests are numbered in the order in which they come
+        # Requests are numbered in the order in which they come, which a closed loop finds as it runs.
+        if isinstance(stream.arrivals, ClosedArrivalsPart):
             unless(len(file.stream) == 1, "other streams beside closed arrivals")
     return found
