@@ -12,7 +12,7 @@ from typing import Any
 from ..terminal import columns, quantity, size
 from ..why import figure_text
 from .lengths import Choice, Lengths
-from .limits import judged_percentile, limits
+from .limits import judged_percentile, limits, part_words
 from .result import BuildUp, ServingResult, StreamResult, TokenResult
 
 _NAMES = (("p50", "p50"), ("p95", "p95"), ("p99", "p99"), ("p999", "p99.9"))
@@ -291,7 +291,7 @@ def _tail_table(result: ServingResult, count: int) -> str:
     for part in parts["mean"]:
         if not any(amounts[part] for amounts in parts.values()) and part not in ("queue", "base"):
             continue
-        label = "  while a slot idles" if part == "queue_imbalance" else f"  {part.replace('_', ' ')}"
+        label = "  while a slot idles" if part == "queue_imbalance" else f"  {part_words(part)}"
         cells = [quantity(parts[name][part] * 1e-9, "s") for name in ("p50", "p95", "p99")]
         rows.append((label, *cells, "", "", quantity(parts["mean"][part] * 1e-9, "s")))
     if result.tokens is not None:
