@@ -45,3 +45,15 @@ def test_commands_do_not_import_qt() -> None:
         "assert not [name for name in sys.modules if name.startswith(('PySide6', 'pyqtgraph'))]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=120)
+
+
+def test_the_window_imports_neither_kernels_nor_readers() -> None:
+    """On the GUI thread that would compile for minutes on the first start, and take a second on every other."""
+    code = (
+        "import sys; import explorer.app, explorer.window, explorer.engine; from model import compiled;"
+        "print(len(compiled.declared()), *sorted({'numba', 'onnx', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["0"]

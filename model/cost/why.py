@@ -13,7 +13,6 @@ from ..why import Card
 from .result import CostResult
 from .why_group import GROUP
 from .why_plan import TOTALS
-from .why_tile import tile_why
 
 
 def numbers(result: CostResult) -> tuple[str, ...]:
@@ -47,6 +46,8 @@ def why(result: CostResult, number: str) -> Card:
     first, _, rest = number.partition(".")
     memory, _, dim = rest.rpartition(".")
     if memory and first[:1] in ("G", "g") and first[1:].isdecimal():
+        from .why_tile import tile_why  # it simulates: the window must not load kernels for its other cards
+
         return tile_why(result, _group(result, first), memory, dim)
     known = numbers(result)
     close = difflib.get_close_matches(number, known, 3, 0.5) or [
